@@ -94,8 +94,10 @@ class App:
             on_forget=self._forget,
             replica=replica.name if replica.store.is_shared else "",
         )
-        asked = settings.confirmation
-        self._consent = ConsentPolicy(asked.when_unavailable, asked.timeout / 1000, asked.style, replica)
+        confirmation = settings.confirmation
+        self._consent = ConsentPolicy(
+            confirmation.when_unavailable, confirmation.timeout / 1000, confirmation.style, replica
+        )
         self._journal = LazyJournal(report)
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
@@ -183,9 +185,9 @@ class App:
             own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
             large_results=LargeResults(settings.limits.result_chars, self.commands.folders.folder, reads_files),
             why_denied=self._policy.why_server_not_offered,
-            before=clients.find,
+            on_request=clients.find,
             bus=self._bus,
-            changed=self._list_changed,
+            on_change=self._list_changed,
             replica=self.replica,
             observer_of=None if observation is None else observation.observer_for,
             folders_of=lambda exchange: self._contexts.folders(
@@ -199,12 +201,12 @@ class App:
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         runner = ToolRunner(self.registry, self._policy, saved_rules, self._audit)
         if self.replica.shares_secrets:
-            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only with replicas
+            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only if replicas share secrets
 
             runner.shared_grants = SharedGrants(
                 self.replica,
                 report.settings.http.session_idle / 1000,
-                lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
+                lambda: " ".join(sorted(f"{upstream.alias} {upstream.reach}" for upstream in self.pool.upstreams)),
             )
         return runner
 
@@ -213,10 +215,10 @@ class App:
     ) -> tuple[RequestTable, RunningServer]:
         """Create the request handlers, and the object that shows this app to the dashboard and terminal commands."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
-        remembered = MemoryResources(self._memory, self._todos)
+        memory_resources = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
-        table.add("tools/call", self.tools.on_call)  # `dispatch` runs calls, and passes on only those with errors
+        table.add("tools/call", self.tools.on_call)  # only for the calls that `dispatch` does not run itself
         table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
@@ -225,7 +227,7 @@ class App:
             lambda ctx: contexts.for_request(self.clients.find(ctx), ctx),
             self.clients.find,
             self._consent,
-            remembered,
+            memory_resources,
         ).register(table)
         table.middleware = [recent_calls, report_waiting, self.tools.dispatch, self.router]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
@@ -249,7 +251,7 @@ class App:
             journal=self._journal,
             commands=self.commands,
             custom_tools=self.custom_tools,
-            memory=remembered,
+            memory=memory_resources,
             recent_calls=recent_calls,
             on_switch=self._tools_changed,
         )
@@ -292,14 +294,18 @@ class App:
         Such arguments are marked with `x-mcp-header` (in the 2026-07-28 revision).
         """
         await self.pool.wait_for_first_list()
-        found = self.registry.find(tool)
-        return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
+        registered_tool = self.registry.find(tool)
+        return (
+            registered_tool.parameter_schema
+            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names
+            else None
+        )
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
         Over stdio, this is called once a real client has connected: some programs start a server only to probe it, and
-        the upstreams must be told the capabilities of the one client. Over the network, it is called at startup.
+        the upstreams must be told the client's capabilities. Over the network, it is called at startup.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -309,20 +315,20 @@ class App:
             if self.replica.store.is_shared:
                 self._tasks.start_soon(self._announcements.follow_replicas, name="replicas")
 
-    async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
-        self.commands.change(now.settings)
+    async def _on_settings_changed(self, previous: SettingsReport, current: SettingsReport) -> None:
+        self.commands.change(current.settings)
         if self._tasks is not None:
-            self.custom_tools.change(now.settings, self._tasks)
-        search = now.settings.web.search
-        if search != before.settings.web.search and self.tools.is_built_in:
+            self.custom_tools.change(current.settings, self._tasks)
+        search = current.settings.web.search
+        if search != previous.settings.web.search and self.tools.is_built_in:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
-        has_rules = has_other_rules(before.settings, now.settings)
+        has_rules = has_other_rules(previous.settings, current.settings)
         if has_rules:
             self._contexts.workspaces.cache.clear()  # the new rules may hide different files
-        if has_rules or before.upstreams != now.upstreams:
+        if has_rules or previous.upstreams != current.upstreams:
             self.router.settings_changed()
             self._tools_changed()
-        self.table.instructions = self.tools.instructions(ALL_RIGHTS, now)
+        self.table.instructions = self.tools.instructions(ALL_RIGHTS, current)
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)
@@ -344,8 +350,8 @@ class App:
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
 
-        With upstreams, everything is declared: an upstream may offer something later, when this server can no longer
-        change its capabilities.
+        If there are upstreams, every capability is declared: an upstream may offer something later, when this server
+        can no longer change its capabilities.
         """
         if self.pool.upstreams:
             changes = {"listChanged": True}
@@ -357,8 +363,8 @@ class App:
         client = self.clients.find(ctx)
         is_new = self.clients.follow(ctx)
         exchange = exchange_of(ctx, client.state.key).outside_request()
-        is_asked = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
-        if is_new and self._tasks is not None and is_asked and exchange is not None:
+        asks_for_roots = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
+        if is_new and self._tasks is not None and asks_for_roots and exchange is not None:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
@@ -370,10 +376,10 @@ class App:
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.find(ctx)
 
-        async def take(ctx: RequestContext) -> None:
+        async def on_roots_changed(ctx: RequestContext) -> None:
             exchange = exchange_of(ctx, client.state.key)
             await self.router.roots_changed(exchange)
             if (outside := exchange.outside_request()) is not None:
                 await learn_roots(client.folders, outside)
 
-        await follow_roots(client.folders, ctx, take)
+        await follow_roots(client.folders, ctx, on_roots_changed)

@@ -47,16 +47,18 @@ CALL_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
-    elif given == ["version"]:
-        given = ["--version"]
-    elif not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "-V", "--version")):
-        given = with_command(given)
+    command_line = list(sys.argv[1:] if argv is None else argv)
+    if command_line[:1] == ["help"]:
+        command_line = [*command_line[1:], "--help"]
+    elif command_line == ["version"]:
+        command_line = ["--version"]
+    elif not command_line or (
+        command_line[0].startswith("-") and command_line[0] not in ("-h", "--help", "-V", "--version")
+    ):
+        command_line = with_command(command_line)
     try:
         try:
-            arguments = parse(given)
+            arguments = parse(command_line)
         finally:
             sys.stdout.flush()  # even if --help or --version exits the process
     except OSError as error:
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     watchdog = None
     if arguments.command == "serve":
         if sys.platform == "linux":
-            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes, for the kernel
+            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes for a system call
 
             make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
@@ -94,7 +96,7 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
     # This is imported only here, because every memory page that exists when the watchdog is forked is copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
-    failed = CALL_BROKEN if is_call else EXIT_FAILED
+    failure_code = CALL_BROKEN if is_call else EXIT_FAILED
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     match error:
@@ -105,19 +107,23 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case UsageError():
             return _fail(str(error), CALL_USAGE if is_call else EXIT_USAGE)
         case CommandFailure():
-            return _fail(str(error), failed)
+            return _fail(str(error), failure_code)
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
             # This prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left for the output", failed)
+            return (
+                EXIT_CLOSED_PIPE
+                if number == errno.EPIPE
+                else _fail("there is no space left for the output", failure_code)
+            )
         case _ if (exhaustion := exhaustion_of(error)) is not None:
             return _fail(
-                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failed
+                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failure_code
             )
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
-            where = "please report it; with log.level debug, the log says where it happened"
-            return _fail(f"an internal error ({type(error).__name__}); {where}", failed)
+            advice = "please report it; with log.level debug, the log says where it happened"
+            return _fail(f"an internal error ({type(error).__name__}); {advice}", failure_code)
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
@@ -125,10 +131,10 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
-    if included := overrides.get("tools", {}).get("include"):
+    if included_names := overrides.get("tools", {}).get("include"):
         from server.settings.rule_names import unknown_tools  # noqa: PLC0415 - rarely needed
 
-        if problems := list(unknown_tools(included, report)):
+        if problems := list(unknown_tools(included_names, report)):
             raise UsageError("\n".join(f"--include-tools: {problem}" for problem in problems))
     return report
 
@@ -136,12 +142,12 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
     """Load the settings for a command, start the log, and log the warnings."""
     report = _read(arguments)
-    before = ""
+    log_prefix = ""
     if arguments.command != "serve":
         from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serve does not need it
 
-        before = ERASE if can_move() else ""  # erases a spinner that may be on the current line
-    start_log(report.settings.log.level, before)
+        log_prefix = ERASE if can_move() else ""  # erases a spinner that may be on the current line
+    start_log(report.settings.log.level, log_prefix)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
     return report
@@ -188,22 +194,22 @@ def _run(arguments: argparse.Namespace) -> int:
             report = _settings(arguments)
             from server.console.lock_command import lock  # noqa: PLC0415
 
-            wish = "check" if arguments.check else "diff" if arguments.diff else "write"
-            return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
+            action = "check" if arguments.check else "diff" if arguments.diff else "write"
+            return lock(report, action, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
             # Read the settings here to report errors early. The server for the call reads them again and logs warnings.
             report = _read(arguments)
             from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
-            given = read_arguments(arguments.pairs, arguments.arguments)
+            call_arguments = read_arguments(arguments.pairs, arguments.arguments)
             options, as_json = server_options(arguments), arguments.output == "json"
-            return make_call(arguments.tool, given, report, options, is_sure=arguments.yes, as_json=as_json)
+            return make_call(arguments.tool, call_arguments, report, options, is_sure=arguments.yes, as_json=as_json)
         case "permissions explain":
             report = _settings(arguments)
             from server.console.tools_and_permissions import explain_call, read_call  # noqa: PLC0415
 
-            tool, given = read_call(arguments.tool, arguments.pairs, arguments.arguments)
-            return explain_call(report, tool, given, as_json=arguments.json)
+            tool, call_arguments = read_call(arguments.tool, arguments.pairs, arguments.arguments)
+            return explain_call(report, tool, call_arguments, as_json=arguments.json)
         case "trust":
             from server.console import trust_command  # noqa: PLC0415
 
@@ -230,9 +236,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 return uninstall(options, os.environ)
             if client is None:
                 return list_clients(os.environ)
-            offered = {"profile": arguments.profile, "approval_mode": arguments.approval_mode}
+            tool_options = {"profile": arguments.profile, "approval_mode": arguments.approval_mode}
             folders, imports, prints = tuple(arguments.workspace), arguments.imports, arguments.print
-            options = replace(options, workspaces=folders, imports=imports, prints=prints, **offered)
+            options = replace(options, workspaces=folders, imports=imports, prints=prints, **tool_options)
             return install(options, os.environ)
         case "login" | "logout" as command:
             report = _settings(arguments)
@@ -253,14 +259,14 @@ def _run(arguments: argparse.Namespace) -> int:
         case "status" | "logs" | "dashboard" as command:
             if sys.platform == "win32":
                 raise UsageError(f"{command} is not available on Windows, where running servers cannot be queried")
-            from server.console.status import Which, open_dashboard, show_logs, show_status  # noqa: PLC0415
+            from server.console.status import ServerSelection, open_dashboard, show_logs, show_status  # noqa: PLC0415
 
-            which = Which(arguments.workspace, arguments.pid)
+            selection = ServerSelection(arguments.workspace, arguments.pid)
             if command == "status":
-                return show_status(os.environ, which, as_json=arguments.json)
+                return show_status(os.environ, selection, as_json=arguments.json)
             if command == "dashboard":
-                return open_dashboard(os.environ, which, opens_browser=not arguments.no_browser)
-            return show_logs(os.environ, arguments.server, which, follows=arguments.follow)
+                return open_dashboard(os.environ, selection, opens_browser=not arguments.no_browser)
+            return show_logs(os.environ, arguments.server, selection, follows=arguments.follow)
         case "completion":
             from server.console.shell_completion import script  # noqa: PLC0415
 
@@ -274,11 +280,11 @@ def _run(arguments: argparse.Namespace) -> int:
                 return edits.init(edit, os.environ)
             if words != "config add":
                 return edits.change_server(words.removeprefix("config "), arguments.name, edit, os.environ)
-            about = {"description": arguments.description, "trust": arguments.trust}
+            optional_fields = {"description": arguments.description, "trust": arguments.trust}
             entry = edits.entry_for(
                 arguments.server, arguments.transport, arguments.env, arguments.header, arguments.cwd
             )
-            entry |= {key: value for key, value in about.items() if value}
+            entry |= {key: value for key, value in optional_fields.items() if value}
             force, connects = arguments.force, not arguments.no_check
             return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
         case "config check":
@@ -306,41 +312,43 @@ class _Parser(argparse.ArgumentParser):
     usage_code = EXIT_USAGE  # the exit code after an error; `call` has its own
 
     def error(self, message: str) -> NoReturn:
-        said = message.replace("invalid int value:", "expected a number, got")  # argparse's wording
-        self.exit(self.usage_code, f"coretools-mcp: {said}\nSee {self.prog} --help.\n")
+        text = message.replace("invalid int value:", "expected a number, got")  # argparse's wording
+        self.exit(self.usage_code, f"coretools-mcp: {text}\nSee {self.prog} --help.\n")
 
 
-def parse(given: Sequence[str]) -> argparse.Namespace:
+def parse(command_line: Sequence[str]) -> argparse.Namespace:
     """Parse a command line, or print an error and exit the process if the command line is invalid.
 
     In the result, `command` is the full name of the command.
     """
     parser, commands = command_parser()
     for count in (1, 2):
-        words, known = list(given[:count]), {tuple(name.split()[:count]) for name in commands}
+        words, known_names = list(command_line[:count]), {tuple(name.split()[:count]) for name in commands}
         is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
-        if not is_complete and tuple(words) not in known:
+        if not is_complete and tuple(words) not in known_names:
             from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only for a mistake
 
-            there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
-            told = did_you_mean(" ".join(words), there, f" The commands are {', '.join(there)}.")
-            parser.error(f"there is no command '{' '.join(words)}'.{told}")
+            candidates = sorted(
+                " ".join(words_of_name) for words_of_name in known_names if list(words_of_name[:-1]) == words[:-1]
+            )
+            hint = did_you_mean(" ".join(words), candidates, f" The commands are {', '.join(candidates)}.")
+            parser.error(f"there is no command '{' '.join(words)}'.{hint}")
     command_words: list[str] = []  # the words after `--`: the command line of another program
-    if list(given[:2]) == ["config", "add"] and "--" in given:
-        at = given.index("--")
-        given, command_words = given[:at], list(given[at + 1 :])
-    arguments, after_options = parser.parse_known_args(given)
+    if list(command_line[:2]) == ["config", "add"] and "--" in command_line:
+        separator = command_line.index("--")
+        command_line, command_words = command_line[:separator], list(command_line[separator + 1 :])
+    arguments, after_options = parser.parse_known_args(command_line)
     command = commands[arguments.command]
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
     if unknown:
         from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only for a mistake
 
         options = re.findall(r"--[a-z-]+", command.format_help())
-        like = [near for word in unknown if (near := nearest(word, options))]
-        told = f" Did you mean {', '.join(like)}?" if like else ""
-        told += " Put the options of the server's command after --." if arguments.command == "config add" else ""
-        command.error(f"there is no option {', '.join(unknown)} here.{told}")
-    # Some commands accept any number of words, but argparse collects only those next to each other.
+        suggestions = [near for word in unknown if (near := nearest(word, options))]
+        hint = f" Did you mean {', '.join(suggestions)}?" if suggestions else ""
+        hint += " Put the options of the server's command after --." if arguments.command == "config add" else ""
+        command.error(f"there is no option {', '.join(unknown)} here.{hint}")
+    # Some commands accept any number of words, but argparse collects only consecutive ones.
     words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
@@ -348,36 +356,36 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         setattr(arguments, words_of, [*getattr(arguments, words_of), *after_options, *command_words])
     if arguments.command == "login" and not arguments.list and arguments.server is None:
         command.error("which server? Name one from mcpServers, or use --list.")
-    for option, why in _without_effect(arguments):
-        command.error(f"{option} has no effect {why}.")
+    for option, reason in _without_effect(arguments):
+        command.error(f"{option} has no effect {reason}.")
     return arguments
 
 
-def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def _without_effect(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Yield each option that has no effect in combination with the others, and why, as the end of a sentence."""
-    match given.command:
-        case "serve" if given.transport == "stdio":
+    match arguments.command:
+        case "serve" if arguments.transport == "stdio":
             for name in ("host", "port", "tls_cert", "tls_key"):
-                if getattr(given, name) is not None:
+                if getattr(arguments, name) is not None:
                     yield f"--{name.replace('_', '-')}", "over stdio. Add --transport http"
-        case "trust" if given.list or given.remove:
-            if given.yes:
-                yield "--yes", f"with {'--list' if given.list else '--remove'}, which needs no confirmation"
-            if given.list and given.folder is not None:
+        case "trust" if arguments.list or arguments.remove:
+            if arguments.yes:
+                yield "--yes", f"with {'--list' if arguments.list else '--remove'}, which needs no confirmation"
+            if arguments.list and arguments.folder is not None:
                 yield "DIR", "with --list, which lists all folders"
-        case "undo" if given.forget and given.id is not None:
+        case "undo" if arguments.forget and arguments.id is not None:
             yield "ID", "with --forget, which forgets all changes"
         case "lock":
-            if given.approve and given.json:
+            if arguments.approve and arguments.json:
                 yield "--json", "with --approve"
-            if given.yes and (given.diff or given.check):
-                yield "--yes", f"with {'--diff' if given.diff else '--check'}, which needs no confirmation"
-        case "login" if given.list:
-            if given.server is not None:
+            if arguments.yes and (arguments.diff or arguments.check):
+                yield "--yes", f"with {'--diff' if arguments.diff else '--check'}, which needs no confirmation"
+        case "login" if arguments.list:
+            if arguments.server is not None:
                 yield "SERVER", "with --list, which lists all logins"
-            if given.no_browser:
+            if arguments.no_browser:
                 yield "--no-browser", "with --list"
-        case "login" if given.json:
+        case "login" if arguments.json:
             yield "--json", "without --list"
         case _:
             pass
@@ -387,16 +395,16 @@ CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed
 MODES = ("plan", "default", "auto-edit", "yolo")
 
 
-def with_command(given: Sequence[str]) -> list[str]:
+def with_command(command_line: Sequence[str]) -> list[str]:
     """Move general options from before the command to after it, or insert `serve` if there is no command."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
-    for at, word in enumerate(given):
-        words = next((words for words in (given[at : at + 2], [word]) if " ".join(words) in commands), None)
+    for at, word in enumerate(command_line):
+        words = next((words for words in (command_line[at : at + 2], [word]) if " ".join(words) in commands), None)
         with suppress(argparse.ArgumentError):
-            if words is not None and not general.parse_known_args(given[:at])[1]:
-                return [*words, *given[:at], *given[at + len(words) :]]
-    return ["serve", *given]
+            if words is not None and not general.parse_known_args(command_line[:at])[1]:
+                return [*words, *command_line[:at], *command_line[at + len(words) :]]
+    return ["serve", *command_line]
 
 
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
@@ -407,21 +415,27 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
     """
     add = parser.add_argument
     if is_shared:
-        for option, metavar, what in (
+        for option, metavar, help_text in (
             ("--workspace", "DIR", "a folder that the tools may use (repeatable)"),
             ("--config", "FILE", "a settings file (repeatable; later files win)"),
         ):
-            add(option, action="append", default=[], metavar=metavar, help=what)
+            add(option, action="append", default=[], metavar=metavar, help=help_text)
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
-        what = "which built-in tools to offer: core (files, search and commands) or full (the default)"
-        add("--profile", choices=("core", "full"), help=what)
-        for option, what in (
+        help_text = "which built-in tools to offer: core (files, search and commands) or full (the default)"
+        add("--profile", choices=("core", "full"), help=help_text)
+        for option, help_text in (
             ("--include-tools", "offer only these tools"),
             ("--exclude-tools", "do not offer these tools"),
         ):
-            add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
+            add(
+                option,
+                action="append",
+                default=[],
+                metavar="NAME,...",
+                help=f"{help_text}, named as in rules (repeatable)",
+            )
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
@@ -443,17 +457,20 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     def group(parser: argparse.ArgumentParser) -> Any:
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
-        """Add a command by its full name. The list of commands shows `what`; the command's own help adds `more`."""
-        about = f"{what[0].upper()}{what[1:]}. {more}".strip()
-        made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
-        made.set_defaults(command=words)
-        commands[words] = made
-        of_settings.update([words] * is_shared)
-        return made
+    def command(subparsers: Any, words: str, summary: str, details: str = "", *, is_shared: bool = False) -> Any:
+        """Add a command by its full name.
 
-    names = group(parser)
-    serve = command(names, "serve", "serve MCP (the default command)", is_shared=True)
+        The list of commands shows `summary`; the command's own help adds `details`.
+        """
+        description = f"{summary[0].upper()}{summary[1:]}. {details}".strip()
+        subparser = subparsers.add_parser(words.rsplit(maxsplit=1)[-1], help=summary, description=description)
+        subparser.set_defaults(command=words)
+        commands[words] = subparser
+        of_settings.update([words] * is_shared)
+        return subparser
+
+    subparsers = group(parser)
+    serve = command(subparsers, "serve", "serve MCP (the default command)", is_shared=True)
     serve.add_argument(
         "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
     )
@@ -465,22 +482,27 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     serve.add_argument(
         "--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file"
     )
-    tools = command(names, "tools", "list the tools that a client would see", is_shared=True)
+    tools = command(subparsers, "tools", "list the tools that a client would see", is_shared=True)
     lock = command(
-        names,
+        subparsers,
         "lock",
         "approve the current tools of other servers",
         "This writes mcp.lock.json next to the last --config file, or else next to your own settings. From then on, a "
         "tool that its server changes or adds is blocked until a person approves it.",
         is_shared=True,
     )
-    instead = lock.add_mutually_exclusive_group()
-    instead.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
-    what = "only show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
-    instead.add_argument("--check", action="store_true", help=what)
-    instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
+    exclusive_options = lock.add_mutually_exclusive_group()
+    exclusive_options.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
+    help_text = (
+        "only show the differences; exit code 1 if they block a tool, 2 if the file cannot be read or a server cannot "
+        "be reached"
+    )
+    exclusive_options.add_argument("--check", action="store_true", help=help_text)
+    exclusive_options.add_argument(
+        "--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers"
+    )
     lock.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
+    call = command(subparsers, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
@@ -489,16 +511,20 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
     call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
     call.add_argument("--yes", action="store_true", help="allow this call if the server asks for consent")
-    about = group(
-        names.add_parser("permissions", help="explain what calls may do", description="Explains what calls may do.")
+    permission_commands = group(
+        subparsers.add_parser(
+            "permissions", help="explain what calls may do", description="Explains what calls may do."
+        )
     )
-    explain = command(about, "permissions explain", "show what would be decided about a call, and why", is_shared=True)
+    explain = command(
+        permission_commands, "permissions explain", "show what would be decided about a call, and why", is_shared=True
+    )
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
     explain.add_argument("--arguments", metavar="ARGS", help=as_object)
     explain.add_argument("--json", action="store_true", help="print JSON")
     install = command(
-        names,
+        subparsers,
         "install",
         "add this server to an MCP client",
         "Without CLIENT, this lists the known clients and shows which of them have this server. With CLIENT, it shows "
@@ -506,50 +532,50 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "is left to do.",
     )
     uninstall = command(
-        names,
+        subparsers,
         "uninstall",
         "remove this server from an MCP client",
         "Restores the client's original file, or only removes the entry if the file has changed since then.",
     )
-    for each in (install, uninstall):
-        is_optional = {"nargs": "?"} if each is install else {}
-        each.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
-        each.add_argument("--name", help="the name of the entry (default: core)")
-        where = "your own file (default), or the project's file in the working folder"
-        each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
-        each.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        each.add_argument("--dry-run", action="store_true", help="show the change without making it")
-    what = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
-    install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
-    what = "which built-in tools to offer: none (only upstream tools), core or full"
-    install.add_argument("--profile", choices=("none", "core", "full"), help=what)
+    for subparser in (install, uninstall):
+        is_optional = {"nargs": "?"} if subparser is install else {}
+        subparser.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
+        subparser.add_argument("--name", help="the name of the entry (default: core)")
+        help_text = "your own file (default), or the project's file in the working folder"
+        subparser.add_argument("--scope", choices=("user", "project"), default="user", help=help_text)
+        subparser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        subparser.add_argument("--dry-run", action="store_true", help="show the change without making it")
+    help_text = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
+    install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=help_text)
+    help_text = "which built-in tools to offer: none (only upstream tools), core or full"
+    install.add_argument("--profile", choices=("none", "core", "full"), help=help_text)
     install.add_argument("--approval-mode", choices=MODES, help="how much may happen without a question")
     install.add_argument("--print", action="store_true", help="print the entry without changing anything")
-    what = "move the client's other servers into your settings, so that the client reaches them through this one"
-    install.add_argument("--import", action="store_true", dest="imports", help=what)
+    help_text = "move the client's other servers into your settings, so that the client reaches them through this one"
+    install.add_argument("--import", action="store_true", dest="imports", help=help_text)
     trust = command(
-        names,
+        subparsers,
         "trust",
         "trust the current settings of a workspace",
         "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
         "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
         "they would do and asks for confirmation. After any change, the settings must be trusted again.",
     )
-    where = "the workspace (default: the working folder)"
-    trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
+    help_text = "the workspace (default: the working folder)"
+    trust.add_argument("folder", nargs="?", metavar="DIR", help=help_text)
     trust.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    instead = trust.add_mutually_exclusive_group()
-    instead.add_argument("--remove", action="store_true", help="stop trusting the folder")
-    instead.add_argument("--list", action="store_true", help="list the trusted folders")
+    exclusive_options = trust.add_mutually_exclusive_group()
+    exclusive_options.add_argument("--remove", action="store_true", help="stop trusting the folder")
+    exclusive_options.add_argument("--list", action="store_true", help="list the trusted folders")
     login = command(
-        names,
+        subparsers,
         "login",
         "log in to an upstream server",
         "Opens the server's authorization server in a browser, and stores the login on this machine, or in the store "
         "that replicas share. Running servers use the login at once.",
         is_shared=True,
     )
-    logout = command(names, "logout", "log out of an upstream server", is_shared=True)
+    logout = command(subparsers, "logout", "log out of an upstream server", is_shared=True)
     login.add_argument("server", nargs="?", metavar="SERVER", help="the server's alias in mcpServers")
     logout.add_argument("server", metavar="SERVER", help="the server's alias in mcpServers")
     login.add_argument(
@@ -557,38 +583,43 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     )
     login.add_argument("--list", action="store_true", help="list the stored logins")
     login.add_argument("--json", action="store_true", help="with --list: print JSON")
-    for each in (login, logout):
-        what = "the owner of the login: the name of a token in http.tokens (default: you)"
-        each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
-    what = "list the file changes that can be undone, whichever client made them"
-    changes = command(names, "changes", what, "Lists changes in the working folder, or in --workspace.", is_shared=True)
+    for subparser in (login, logout):
+        help_text = "the owner of the login: the name of a token in http.tokens (default: you)"
+        subparser.add_argument("--as", dest="principal", default="", metavar="NAME", help=help_text)
+    help_text = "list the file changes that can be undone, whichever client made them"
+    changes = command(
+        subparsers, "changes", help_text, "Lists changes in the working folder, or in --workspace.", is_shared=True
+    )
     undo = command(
-        names,
+        subparsers,
         "undo",
         "undo a file change that a tool made",
-        "This shows what would change and asks for confirmation. A file that has changed again since is not touched. "
-        "Changes by commands and other programs cannot be undone.",
+        "This shows what would change and asks for confirmation. A file that has changed again since then is left "
+        "unchanged. Changes by commands and other programs cannot be undone.",
         is_shared=True,
     )
-    what = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"
-    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
+    help_text = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"
+    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=help_text)
     undo.add_argument(
         "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
     )
     undo.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    doctor = command(names, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
-    what = "show what the running servers are doing"
+    doctor = command(subparsers, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
+    help_text = "show what the running servers are doing"
     status = command(
-        names, "status", what, "Shows the clients of each server, their folders, and the upstream servers."
+        subparsers, "status", help_text, "Shows the clients of each server, their folders, and the upstream servers."
     )
-    what = "print the latest lines of a running server's log"
+    help_text = "print the latest lines of a running server's log"
     logs = command(
-        names, "logs", what, "If several servers are running, the one that works in the working folder is used."
+        subparsers,
+        "logs",
+        help_text,
+        "If several servers are running, the one that works in the working folder is used.",
     )
     logs.add_argument("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
     dashboard = command(
-        names,
+        subparsers,
         "dashboard",
         "open the dashboard of a running server",
         "The dashboard shows what the server is doing, and asks the user the server's questions if the client cannot. "
@@ -596,74 +627,89 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "works in the working folder is used.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
-    for each in (status, logs, dashboard):
-        each.add_argument("--workspace", metavar="DIR", help="the server that works in this folder")
-        each.add_argument("--pid", type=int, help="the process ID of the running server, as status prints it")
-    what = "check, show or change settings"
-    about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
-    what = "report problems and warnings; exit code 1 if the server would not start"
-    check = command(about, "config check", what, is_shared=True)
+    for subparser in (status, logs, dashboard):
+        subparser.add_argument("--workspace", metavar="DIR", help="the server that works in this folder")
+        subparser.add_argument("--pid", type=int, help="the process ID of the running server, as status prints it")
+    help_text = "check, show or change settings"
+    config_commands = group(subparsers.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
+    help_text = "report problems and warnings; exit code 1 if the server would not start"
+    check = command(config_commands, "config check", help_text, is_shared=True)
     check.add_argument("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
-    what = "show every value that is set, and where it is set; secrets are hidden"
-    show = command(about, "config show", what, is_shared=True)
-    for each in (tools, lock, changes, doctor, status, show):
-        each.add_argument("--json", action="store_true", help="print JSON")
-    take = command(
-        about,
+    help_text = "show every value that is set, and where it is set; secrets are hidden"
+    show = command(config_commands, "config show", help_text, is_shared=True)
+    for subparser in (tools, lock, changes, doctor, status, show):
+        subparser.add_argument("--json", action="store_true", help="print JSON")
+    import_command = command(
+        config_commands,
         "config import",
         "add the servers of an MCP client to your own settings",
         "This shows what would be added and asks for confirmation. It looks only in your own files; to import from a "
         "project's file, name that file.",
     )
-    take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
-    take.add_argument("--print", action="store_true", help="print the servers as settings, without changing anything")
-    take.add_argument("--force", action="store_true", help="replace servers that have the same name")
-    take.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    new = command(
-        about,
+    import_command.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
+    import_command.add_argument(
+        "--print", action="store_true", help="print the servers as settings, without changing anything"
+    )
+    import_command.add_argument("--force", action="store_true", help="replace servers that have the same name")
+    import_command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    add_command = command(
+        config_commands,
         "config add",
         "add an upstream server",
         "A server is started by a command, or reached at its address. This shows the change to your own settings, "
         "asks for confirmation, then connects to the server once. If a value contains a secret from the environment, "
         "the settings refer to the environment variable instead.",
     )
-    new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
-    new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
-    new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
-    what = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
-    new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
-    what = "a variable for the command (repeatable); KEY alone uses the value from the environment"
-    new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
-    what = "an HTTP header for the server, as 'Name: value' (repeatable)"
-    new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)
-    new.add_argument("--cwd", metavar="DIR", help="the command's working folder")
-    new.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
-    new.add_argument("--trust", action="store_true", help="run the server's tools without a question")
-    new.add_argument("--force", action="store_true", help="replace a server that has the same name")
-    new.add_argument("--no-check", action="store_true", help="do not connect to the server")
-    edits = [new]
-    for verb, what in (
+    add_command.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
+    add_command.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
+    add_command.add_argument(
+        "server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address"
+    )
+    help_text = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
+    add_command.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
+    help_text = "a variable for the command (repeatable); KEY alone uses the value from the environment"
+    add_command.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)
+    help_text = "an HTTP header for the server, as 'Name: value' (repeatable)"
+    add_command.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=help_text)
+    add_command.add_argument("--cwd", metavar="DIR", help="the command's working folder")
+    add_command.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
+    add_command.add_argument("--trust", action="store_true", help="run the server's tools without a question")
+    add_command.add_argument("--force", action="store_true", help="replace a server that has the same name")
+    add_command.add_argument("--no-check", action="store_true", help="do not connect to the server")
+    edits = [add_command]
+    for verb, help_text in (
         ("remove", "remove a server from the settings"),
         ("enable", "enable a server that is disabled"),
         ("disable", "keep a server in the settings, but do not use it"),
     ):
-        edits.append(command(about, f"config {verb}", what, "Shows the change to the file and asks for confirmation."))
+        edits.append(
+            command(
+                config_commands, f"config {verb}", help_text, "Shows the change to the file and asks for confirmation."
+            )
+        )
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
-    what = "write an initial settings file, and next to it the schema for editors"
+    help_text = "write an initial settings file, and next to it the schema for editors"
     edits.append(
-        command(about, "config init", what, "If the settings file exists, this only adds a reference to the schema.")
+        command(
+            config_commands,
+            "config init",
+            help_text,
+            "If the settings file exists, this only adds a reference to the schema.",
+        )
     )
-    for each in edits:
-        each.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
-        each.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        each.add_argument("--dry-run", action="store_true", help="show the change without making it")
-    what = "print a script that completes command lines in a shell"
-    completion = command(names, "completion", what, 'For bash: eval "$(coretools-mcp completion bash)"')
+    for subparser in edits:
+        subparser.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
+        subparser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        subparser.add_argument("--dry-run", action="store_true", help="show the change without making it")
+    help_text = "print a script that completes command lines in a shell"
+    completion = command(subparsers, "completion", help_text, 'For bash: eval "$(coretools-mcp completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-    command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
-    command(names, "version", "show the version")
-    for words, made in commands.items():  # added last, so that help lists them after the command's own options
-        general = made.add_argument_group("general options, also accepted before the command")
+    command(subparsers, "help", "show help for all commands, or for one").add_argument(
+        "words", nargs="*", metavar="COMMAND"
+    )
+    command(subparsers, "version", "show the version")
+    for words, subparser in commands.items():  # added last, so that help lists them after the command's own options
+        general = subparser.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
@@ -682,11 +728,11 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
     if arguments.profile:
         tools["profile"] = arguments.profile
-    for key, given in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
-        listed = [name.strip() for text in given for name in text.split(",") if name.strip()]
-        if listed:
-            tools[key] = listed
-        elif given:
+    for key, values in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
+        tool_names = [name.strip() for text in values for name in text.split(",") if name.strip()]
+        if tool_names:
+            tools[key] = tool_names
+        elif values:
             # An empty list is ambiguous: it could stand for all tools, or for none.
             raise SettingsError([f"--{key}-tools names no tool. Separate several names with commas."])
     if tools:

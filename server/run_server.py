@@ -35,7 +35,7 @@ _TELEMETRY = (
     *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
 )
 """Environment variables that turn on OpenTelemetry traces or metrics."""
-WAITS = (
+WAITING_NOTE = (
     "coretools-mcp: waiting for an MCP client to send JSON-RPC on standard input. Clients start this command "
     "themselves; to add it to a client, run coretools-mcp install. For all commands, run coretools-mcp help. Ctrl-C "
     "stops it.\n"
@@ -59,11 +59,13 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     if transport == "stdio":
 
         async def serve_client(app: App) -> None:
-            def runs_command(tool: str) -> bool:
-                return (found := app.registry.find(tool)) is not None and found.kind is ToolKind.EXECUTE
+            def runs_command(name: str) -> bool:
+                return (
+                    registered_tool := app.registry.find(name)
+                ) is not None and registered_tool.kind is ToolKind.EXECUTE
 
             if sys.stdin.isatty():
-                sys.stderr.write(WAITS)
+                sys.stderr.write(WAITING_NOTE)
             await serve_stdio(app.table, settings.limits.request_bytes, runs_command)
 
         return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)
@@ -156,7 +158,7 @@ async def _serve(
         group.start_soon(_stop_on_signal, end)
         try:
             async with app.running():
-                group.start_soon(_answer_person, app, transport)
+                group.start_soon(_serve_control_socket, app, transport)
                 try:
                     await work(app)
                 finally:
@@ -168,7 +170,7 @@ async def _serve(
     return ended_by
 
 
-async def _answer_person(app: App, transport: Transport) -> None:
+async def _serve_control_socket(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
@@ -207,17 +209,17 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
         return
     numbers = (signal.SIGTERM, signal.SIGINT)
     loop = asyncio.get_running_loop()
-    caught: asyncio.Queue[int] = asyncio.Queue()
+    signals: asyncio.Queue[int] = asyncio.Queue()
 
     def catch(number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(caught.put_nowait, number)
+        loop.call_soon_threadsafe(signals.put_nowait, number)
 
     # The event loop's own handlers would take over the descriptor that reports signals to the watchdog.
     for number in numbers:
         signal.signal(number, catch)
     try:
         while True:
-            number = await caught.get()
+            number = await signals.get()
             logger.info("stopping on %s", signal.Signals(number).name)
             stop(number)
     finally:

@@ -11,7 +11,7 @@ from server.upstreams.connections.pool import UpstreamPool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_results import ToolResult
 
-ONE_CLIENT = Audience(announced={}, client=None, is_one=True, is_modern=False, question_seconds=1)
+ONE_CLIENT = Audience(capabilities={}, client=None, is_one=True, is_modern=False, question_seconds=1)
 
 
 def quiet_pool(

@@ -135,7 +135,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
         how = "reported a failure"
     else:
         how = "exited without an answer"
-    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
+    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown_output.text
     last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
     return ToolError(
         ToolErrorType.EXECUTION_FAILED,
@@ -186,10 +186,10 @@ async def run_agent(
         environment=environment,
         client_key=client_key,
         timeout_seconds=agent.timeout / 1000,
-        given=agent.given(task),
+        standard_input=agent.given(task),
     )
     outcome = await runner.run(request, progress)
-    shown = outcome.shown
+    shown = outcome.shown_output
     answer = read_answer(outcome.tail, is_whole=outcome.is_whole) if agent.output == "json" else None
     has_failed = outcome.ending is Ending.TIMED_OUT or outcome.exit is None or outcome.exit.code != 0
     if answer is None:

@@ -101,9 +101,9 @@ class AuditLog:
     def _write(self, path: str) -> None:
         try:
             while (record := self._queue.get()) is not None:
-                dropped, self._dropped = self._dropped, 0
-                if dropped:
-                    record["dropped_before"] = dropped
+                dropped_count, self._dropped = self._dropped, 0
+                if dropped_count:
+                    record["dropped_before"] = dropped_count
                 try:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
@@ -122,11 +122,11 @@ def _append(path: str, line: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
     try:
-        written = os.write(descriptor, line)
-        if written < len(line):
+        byte_count = os.write(descriptor, line)
+        if byte_count < len(line):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            if os.fstat(descriptor).st_size == end:  # no other line has been appended
-                os.ftruncate(descriptor, end - written)
+            if os.fstat(descriptor).st_size == end:  # no other line has been appended in the meantime
+                os.ftruncate(descriptor, end - byte_count)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
@@ -138,15 +138,15 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
     for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
-        shown = without_secrets(value, names.get(key, key), max_chars=MAX_VALUE_CHARS * 2)
-        if shown is not None and not isinstance(shown, bool | int | float):
-            is_hidden = shown == HIDDEN
-            shown = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+        logged_value = without_secrets(value, names.get(key, key), max_chars=MAX_VALUE_CHARS * 2)
+        if logged_value is not None and not isinstance(logged_value, bool | int | float):
+            is_hidden = logged_value == HIDDEN
+            logged_value = logged_value if isinstance(logged_value, str) else json.dumps(logged_value, default=str)
             if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and not is_hidden:
-                shown = f"{shown[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
-            elif len(shown) > MAX_VALUE_CHARS:
-                shown = f"{shown[:MAX_VALUE_CHARS]}..."
-        arguments[without_secrets(key, max_chars=MAX_NAME_CHARS)] = shown
+                logged_value = f"{logged_value[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
+            elif len(logged_value) > MAX_VALUE_CHARS:
+                logged_value = f"{logged_value[:MAX_VALUE_CHARS]}..."
+        arguments[without_secrets(key, max_chars=MAX_NAME_CHARS)] = logged_value
     record: dict[str, Any] = {
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",

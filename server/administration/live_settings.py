@@ -31,25 +31,25 @@ from tools.permissions.verdict import Verdict
 logger = logging.getLogger(__name__)
 
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
 editor can finish writing.
 """
-MAX_LOOKS = 4
+MAX_POLLS = 4
 """After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
 could keep a rule from taking effect.
 """
 FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `None` if there is no file
 
 
-async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
+async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECONDS) -> AsyncGenerator[SettingsReport]:
     """Yield the new settings after each change to a file that they come from. Invalid settings are only logged."""
     inputs = report.inputs
     if inputs is None:
         return
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
-    def look() -> dict[str, FileMark]:
+    def stat_files() -> dict[str, FileMark]:
         # A pipe, such as a shell's `<(...)`, is not watched, because it can be read only once.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
@@ -62,27 +62,33 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read: dict[str, FileMark] = {}  # initially empty: a file may have changed since startup
-    last: Mapping[str, FileMark] = {}
-    looks: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
+    read_marks: dict[
+        str, FileMark
+    ] = {}  # empty, so that the settings are read again: they may have changed since startup
+    previous_marks: Mapping[str, FileMark] = {}
+    poll_counts: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:
-        await anyio.sleep(look_seconds)
+        await anyio.sleep(poll_seconds)
         try:
-            now = await THREADS.run(look)
-            looks = {path: looks.get(path, 0) + 1 for path, mark in now.items() if read.get(path, ()) != mark}
+            current_marks = await THREADS.run(stat_files)
+            poll_counts = {
+                path: poll_counts.get(path, 0) + 1
+                for path, mark in current_marks.items()
+                if read_marks.get(path, ()) != mark
+            }
             due = {
                 path
-                for path, count in looks.items()
-                if count >= MAX_LOOKS or (path in last and last[path] == now[path])
+                for path, count in poll_counts.items()
+                if count >= MAX_POLLS or (path in previous_marks and previous_marks[path] == current_marks[path])
             }
-            last = now
+            previous_marks = current_marks
             if not due:
                 continue
             # If the lock file was written, somebody may have approved tools, even if its content is the same.
-            is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
-            read |= {path: now[path] for path in due}
-            looks = {path: count for path, count in looks.items() if path not in due}
-            fresh = await THREADS.run(partial(read_settings, inputs, report))
+            is_lock_rewritten = report.lock is not None and report.lock.path in due & read_marks.keys()
+            read_marks |= {path: current_marks[path] for path in due}
+            poll_counts = {path: count for path, count in poll_counts.items() if path not in due}
+            new_report = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
                 logger.warning("the settings changed but are not valid, so the previous ones still apply: %s", problem)
@@ -93,18 +99,19 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
                 "apply"
             )
             continue
-        if fresh == report and not is_locked_again:
+        if new_report == report and not is_lock_rewritten:
             continue
-        for warning in fresh.warnings:
+        for warning in new_report.warnings:
             if warning not in report.warnings:
                 logger.warning(warning)
-        report = fresh
+        report = new_report
         yield report
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, except for `tools.builtIn`. In the other sections, only `shell.env`,
-`proxy.prefix` and `web.search` take effect at once.
+"""The sections in which changes take effect at once, except for `tools.builtIn`.
+
+In the other sections, only `shell.env`, `proxy.prefix` and `web.search` take effect at once.
 """
 
 
@@ -130,22 +137,22 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         self._at_start = self.report
-        self._unwanted: frozenset[str] = frozenset()  # aliases of servers that a person has switched off
+        self._disabled: frozenset[str] = frozenset()  # aliases of servers that a person has switched off
         self._tasks: TaskGroup | None = None
 
     def switch(self, alias: str, *, is_on: bool) -> None:
         """Switch a configured server off or on, until this server shuts down."""
-        self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
+        self._disabled = self._disabled - {alias} if is_on else self._disabled | {alias}
         if self._tasks is not None:
-            self.pool.change(self._used(self.report), self._tasks)
+            self.pool.change(self._enabled_upstreams(self.report), self._tasks)
 
     @property
     def switched_off(self) -> list[str]:
         """Aliases of the servers that a person has switched off."""
-        return [alias for alias in self.report.upstreams if alias in self._unwanted]
+        return [alias for alias in self.report.upstreams if alias in self._disabled]
 
-    def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
-        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
+    def _enabled_upstreams(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
+        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._disabled}
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change to the settings files until cancelled.
@@ -160,11 +167,11 @@ class LiveSettings:
                 logger.exception("changed settings could not be applied completely because of an internal error")
 
     async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
-        before = self.report
+        previous = self.report
         logger.info("the settings have changed")
         self.policy.guarded = await THREADS.run(lambda: guarded_paths(report))
         rules = self.policy.rules
-        if has_other_rules(before.settings, report.settings):
+        if has_other_rules(previous.settings, report.settings):
             rules = permission_policy(report, self.registry).rules
         withdrawn = withdrawn_agents(self._at_start, report)
         deny = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
@@ -178,40 +185,40 @@ class LiveSettings:
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
-        self.pool.change(self._used(report), tasks)
+        self.pool.change(self._enabled_upstreams(report), tasks)
         await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
-        waiting = waiting_for_restart(before.settings, report.settings)
+        waiting = waiting_for_restart(previous.settings, report.settings)
         if waiting:
             logger.warning("changed settings that take effect at the next start: %s", ", ".join(waiting))
-        await self.on_change(before, report)
+        await self.on_change(previous, report)
         self.report = report  # set last, so that after a failure the next change is compared with the old settings
 
 
-def has_other_rules(before: Settings, now: Settings) -> bool:
+def has_other_rules(previous: Settings, current: Settings) -> bool:
     """Return whether the permission rules may differ between two versions of the settings.
 
     If they do not differ, the current rules are kept, including those that people have saved in the meantime.
     """
-    return (before.permissions, before.tools) != (now.permissions, now.tools)
+    return (previous.permissions, previous.tools) != (current.permissions, current.tools)
 
 
-def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
-    shell = before.shell.model_copy(update={"env": now.shell.env})
-    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # copied into each upstream's entry
-    web = before.web.model_copy(update={"search": now.web.search})
-    before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
+def waiting_for_restart(previous: Settings, current: Settings) -> list[str]:
+    shell = previous.shell.model_copy(update={"env": current.shell.env})
+    proxy = previous.proxy.model_copy(update={"prefix": current.proxy.prefix})  # copied into each upstream's entry
+    web = previous.web.model_copy(update={"search": current.web.search})
+    previous = previous.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     waiting = [
         field.alias or name
-        for name, field in type(now).model_fields.items()
-        if name not in LIVE and getattr(before, name) != getattr(now, name)
+        for name, field in type(current).model_fields.items()
+        if name not in LIVE and getattr(previous, name) != getattr(current, name)
     ]
-    return waiting if before.tools.built_in == now.tools.built_in else [*waiting, "tools.builtIn"]
+    return waiting if previous.tools.built_in == current.tools.built_in else [*waiting, "tools.builtIn"]
 
 
-def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
+def withdrawn_agents(initial: SettingsReport, current: SettingsReport) -> list[str]:
     """Return the agents that workspace settings defined at startup but that are now missing or defined differently."""
-    files = {file.path for file in at_start.candidates if file.is_in_workspace}
-    agents, ours = now.settings.agents, at_start.settings.agents
-    brought = [given.path for given in at_start.given if given.source in files]
-    named = {str(path[1]) for path in brought if path[0] == "agents"}
-    return [name for name, agent in ours.items() if name in named and agents.get(name) != agent]
+    files = {file.path for file in initial.candidates if file.is_in_workspace}
+    agents, initial_agents = current.settings.agents, initial.settings.agents
+    workspace_paths = [setting.path for setting in initial.given if setting.source in files]
+    agent_names = {str(path[1]) for path in workspace_paths if path[0] == "agents"}
+    return [name for name, agent in initial_agents.items() if name in agent_names and agents.get(name) != agent]

@@ -21,9 +21,9 @@ FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process 
 HISTORY_LINES = 500  # lines kept per upstream, and for the server itself
 HISTORY_CHARS = 2_000  # longer lines are truncated
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
-TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
+REVEALING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that quote them. Addresses and headers can contain keys."""
-TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
+ALWAYS_REVEALING = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
 """SDK loggers whose warnings and tracebacks also contain addresses and headers. Nothing is lost without them, because
 the connection to the upstream reports its failures itself."""
 
@@ -42,7 +42,10 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line. `source` is the alias of the upstream that the line is about; empty if it is about none."""
+        """Add a line.
+
+        `source` is the alias of the upstream that the line is about; empty if the line is about no upstream.
+        """
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
@@ -51,17 +54,17 @@ class LogHistory:
         """Return the number of the last line and the lines after `number`, only those about `alias` if it is given."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
-            found = sorted(entry for lines in sources for entry in lines if entry[0] > number)
-        return (found[-1][0] if found else number), [line for _, line in found]
+            entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)
+        return (entries[-1][0] if entries else number), [line for _, line in entries]
 
 
 HISTORY = LogHistory()
 
 
 class _QueueHandler(logging.Handler):
-    def __init__(self, before: str) -> None:
+    def __init__(self, prefix: str) -> None:
         super().__init__()
-        self._before = before
+        self._prefix = prefix
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
         self._dropped = 0
         start_thread(self._write)
@@ -81,10 +84,10 @@ class _QueueHandler(logging.Handler):
     def _write(self) -> None:
         while True:
             line = self._lines.get()
-            dropped, self._dropped = self._dropped, 0
-            note = f"coretools-mcp: WARNING log records that were dropped: {dropped}\n" if dropped else ""
+            dropped_count, self._dropped = self._dropped, 0
+            note = f"coretools-mcp: WARNING log records that were dropped: {dropped_count}\n" if dropped_count else ""
             try:
-                sys.stderr.write(f"{self._before}{note}{line}\n")
+                sys.stderr.write(f"{self._prefix}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
                 return  # standard error no longer has a reader
@@ -102,14 +105,14 @@ class _OneLine(logging.Formatter):
         return visible(super().formatException(ei))
 
 
-def start_log(level: str, before: str = "") -> None:
-    """Write records of at least this level to standard error, each preceded by `before`, which may erase a spinner."""
-    handler = _QueueHandler(before)
+def start_log(level: str, prefix: str = "") -> None:
+    """Write records of at least this level to standard error, each preceded by `prefix`, which may erase a spinner."""
+    handler = _QueueHandler(prefix)
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in TELLING:
+    for name in REVEALING:
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in TELLING_ALWAYS:
+    for name in ALWAYS_REVEALING:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if level != "debug":
         for name in NOISY:

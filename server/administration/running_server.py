@@ -19,7 +19,7 @@ from server.requests.prompts_and_resources import MemoryResources
 from server.requests.running_requests import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner
@@ -86,15 +86,15 @@ class RunningServer:
     def folders(self) -> tuple[str, ...]:
         """The folders that this server works in, from the settings and its clients."""
         operators = map(real_path, self.live.report.settings.workspace.roots)
-        each = (self._workspace_of(client).roots for client in self.clients.all())
-        folders = tuple(dict.fromkeys((*operators, *chain.from_iterable(each))))
+        client_roots = (self._workspace_of(client).roots for client in self.clients.all())
+        folders = tuple(dict.fromkeys((*operators, *chain.from_iterable(client_roots))))
         return folders or self.contexts.workspaces.workspace(ClientRoots()).roots
 
     def _workspace_of(self, client: Client) -> Workspace:
         return self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls to a tool, and its reason, as far as neither depends on the arguments."""
+        """Return the decision about calls to a tool whose arguments are unknown, and the reason for it."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -109,7 +109,7 @@ class RunningServer:
             return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
-    def look_on(self, on_change: Callable[[], None]) -> None:
+    def notify_on_change(self, on_change: Callable[[], None]) -> None:
         """From now on, call `on_change` when a pending question or a recent call changes, to update the dashboard."""
         self.questions.on_change = self.recent_calls.on_change = on_change
 
@@ -117,10 +117,10 @@ class RunningServer:
         self.runner.policy.switch(name, is_on=is_on)
         self.on_switch()
 
-    def stopped_tool(self, name: str) -> StoppedMCPTool | None:
+    def stopped_tool(self, name: str) -> BlockedMCPTool | None:
         """Return the tool with this name, if it is blocked until somebody approves it."""
         tool = self.live.registry.find(name)
-        return tool if isinstance(tool, StoppedMCPTool) else None
+        return tool if isinstance(tool, BlockedMCPTool) else None
 
     @property
     def switched_off(self) -> frozenset[str]:
@@ -133,11 +133,11 @@ class RunningServer:
 
     async def memories(self) -> list[tuple[str, str, str]]:
         """Return the memories and todos, each as the name of the client, a title and the text."""
-        found: list[tuple[str, str, str]] = []
+        entries: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             context = ToolContext(self._workspace_of(client), self.contexts.limits, client.state)
-            found += [(client.name, title, text) for title, text in await self.memory.read_all(context)]
-        return found
+            entries += [(client.name, title, text) for title, text in await self.memory.read_all(context)]
+        return entries
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """Return the decision about a call from a stdio client without roots. The call does not run."""

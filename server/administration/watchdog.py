@@ -1,14 +1,14 @@
 """A process that kills the server if the server does not exit on its own.
 
-A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. Therefore a
-small process is forked before anything else, and kills the server in the following cases. The broker then kills the
-server's children.
+A server cannot exit if its event loop is stuck, if it runs out of memory, or if a library blocks the interpreter.
+Therefore a small process is forked before anything else, and kills the server in the following cases. The broker then
+kills the server's children.
 
 - The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
   runs, the server may take its time to finish open requests.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
-  shut down, and does not exit in time. After the time that the server announces for its clients, it gets
-  `LEAVE_SECONDS`, which is far more than it needs.
+  shut down, and does not exit in time. While the server reports that its clients may still finish, no time is
+  counted. After that, it has `LEAVE_SECONDS` to exit, which is far more than it needs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Give clients this much time to finish.
+        """Report to the watchdog for `seconds` that clients may still finish.
 
         As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after that time.
         """
@@ -66,13 +66,13 @@ class Watchdog:
 
     def _answer(self, loop: asyncio.AbstractEventLoop, channel: int) -> None:
         try:
-            asked = os.read(channel, 64)
+            request = os.read(channel, 64)
             os.write(channel, _DRAINING if monotonic() < self._drained_at else _ALIVE)
         except BlockingIOError:
             return
         except OSError:
-            asked = b""
-        if not asked:  # the watchdog is gone, so the interpreter would report an error at each signal
+            request = b""
+        if not request:  # the watchdog is gone, so the interpreter would report an error at each signal
             loop.remove_reader(channel)
             signal.set_wakeup_fd(-1)
 
@@ -86,14 +86,14 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         return Watchdog()
     server = os.getpid()
     try:
-        ours, theirs = socket.socketpair()
+        server_end, watchdog_end = socket.socketpair()
     except OSError:
         return Watchdog()
     try:
         pid = os.fork()
     except OSError:  # the process limit has been reached: continue without a watchdog
-        ours.close()
-        theirs.close()
+        server_end.close()
+        watchdog_end.close()
         return Watchdog()
     if pid == 0:
         try:
@@ -104,50 +104,50 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
             os.chdir("/")
             # Close everything that belongs to the server or its client.
             null = os.open(os.devnull, os.O_RDWR)
-            for standard in (0, 1, 2)[has_wire:]:
-                os.dup2(null, standard)
+            for descriptor in (0, 1, 2)[has_wire:]:
+                os.dup2(null, descriptor)
             for name in os.listdir("/dev/fd"):
-                if int(name) > 2 and int(name) != theirs.fileno():
+                if int(name) > 2 and int(name) != watchdog_end.fileno():
                     with suppress(OSError):
                         os.close(int(name))
-            if _has_to_be_killed(theirs, has_wire=has_wire) and os.getppid() == server:
+            if _must_be_killed(watchdog_end, has_wire=has_wire) and os.getppid() == server:
                 os.kill(server, signal.SIGKILL)
         finally:
             os._exit(0)
-    theirs.close()
-    ours.setblocking(False)
-    return Watchdog(ours.detach())
+    watchdog_end.close()
+    server_end.setblocking(False)
+    return Watchdog(server_end.detach())
 
 
-def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
+def _must_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
     """Wait for the server's exit. Return false if it has exited, or true if it is overdue and must be killed."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")
-    waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
     if has_wire:
-        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that data arrived
-    is_over = leaves = False
-    silent = left = 0.0
+        poller.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that data arrived
+    is_over = is_leaving = False
+    silent_seconds = leaving_seconds = 0.0
     asked_at: float | None = None
-    while silent < STUCK_SECONDS and left < LEAVE_SECONDS:
-        for descriptor, _ in waiting.poll(ASK_SECONDS * 1000 if is_over or leaves else None):
+    while silent_seconds < STUCK_SECONDS and leaving_seconds < LEAVE_SECONDS:
+        for descriptor, _ in poller.poll(ASK_SECONDS * 1000 if is_over or is_leaving else None):
             if descriptor == 0:
-                waiting.unregister(0)
+                poller.unregister(0)
                 is_over = True
                 continue
-            word = channel.recv(4096)
-            if not word:
+            data = channel.recv(4096)
+            if not data:
                 return False
-            silent = 0.0 if _ALIVE in word or _DRAINING in word else silent
-            left = 0.0 if _DRAINING in word else left
-            leaves = leaves or not _ENDING.isdisjoint(word)
+            silent_seconds = 0.0 if _ALIVE in data or _DRAINING in data else silent_seconds
+            leaving_seconds = 0.0 if _DRAINING in data else leaving_seconds
+            is_leaving = is_leaving or not _ENDING.isdisjoint(data)
         now = monotonic()
-        if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
+        if (is_over or is_leaving) and (asked_at is None or now >= asked_at + ASK_SECONDS):
             # Do not count the time during which this process was suspended: the server was probably suspended too.
-            passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
-            silent += passed if is_over else 0.0
-            left += passed if leaves else 0.0
+            elapsed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
+            silent_seconds += elapsed if is_over else 0.0
+            leaving_seconds += elapsed if is_leaving else 0.0
             with suppress(BlockingIOError):
                 channel.send(b"?", socket.MSG_DONTWAIT)
     return True

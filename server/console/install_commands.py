@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.call_command import LAUNCHER, started
+from server.console.call_command import LAUNCHER, open_server
 from server.console.client_config_file import (
     ConfigChange,
     ConfigFile,
@@ -32,7 +32,7 @@ from server.console.client_config_file import (
 )
 from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.terminal import note, says_yes
-from server.console.upstream_waits import tools_said
+from server.console.upstream_waits import tool_count_text
 from server.console.user_files import (
     confirm_change,
     own_names,
@@ -83,48 +83,51 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     target = _target(options, environ)
     client, name, path = target.client, target.name, visible_line(target.path)
     if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
-        raise UsageError(f"'{name}' is not a valid server name in {client.title}. Use --name: {client.names_said}.")
-    moved = _servers_to_move(target, environ) if options.imports and not options.prints else {}
-    variables = needed_variables(environ, moved)
+        raise UsageError(f"'{name}' is not a valid server name in {client.title}. Use --name: {client.name_rule}.")
+    moved_servers = _servers_to_move(target, environ) if options.imports and not options.prints else {}
+    variables = needed_variables(environ, moved_servers)
     options = _with_choices(target, options)
     entry = entry_for(client, options, lasting_command(environ), variables)
     if options.prints:
-        whole: Tree = {name: entry}
+        document: Tree = {name: entry}
         for key in reversed(client.path):
-            whole = {key: whole}
-        as_json = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+            document = {key: document}
+        as_json = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         sys.stdout.write(toml_table(target.place, entry) if client.dialect == "toml" else as_json)
         return 0
 
     def change_of(content: bytes | None) -> ConfigChange:
-        return install_change(target, content, entry, environ, moved)
+        return install_change(target, content, entry, environ, moved_servers)
 
     change = change_of(read_file(target.path))
     if change.after == change.before:
         sys.stdout.write(f"{client.title} already has this entry, so nothing was changed: {path}\n")
     else:
-        for each, server in moved.items():
+        for server_name, server in moved_servers.items():
             words = shown_value(("args",), [server.get("command") or "", *(server.get("args") or [])])
-            shown = f"{visible_line(alias_of(each))}, {describe_entry({**server, 'args': words[1:]})}"
-            sys.stdout.write(f"  would move behind this server: {shown}\n")
-        agreed = _confirmed_change(target, change, change_of, options)
-        if agreed is None:
+            summary = f"{visible_line(alias_of(server_name))}, {describe_entry({**server, 'args': words[1:]})}"
+            sys.stdout.write(f"  would move to your settings: {summary}\n")
+        confirmed_change = _confirmed_change(target, change, change_of, options)
+        if confirmed_change is None:
             return 0
         if options.scope == "project":  # other people read a project's file, so its folder is not private
             with suppress(OSError):
                 os.makedirs(os.path.dirname(target.path), exist_ok=True)
-        write_install(agreed, moved, environ)
+        write_install(confirmed_change, moved_servers, environ)
         sys.stdout.write(f"Added to {path}: {name}\n")
-        if agreed.record.backup:
-            sys.stdout.write(f"The original file: {visible_line(backup_file(agreed.record, environ))}\n")
-    lost = [each for each in variables if not client.reaches_a_server(each)]
-    if lost and not client.reference and not client.names_variables:
-        said = f"{client.title} does not pass {', '.join(lost)} to servers, and its file cannot refer to a variable"
-        note(f"{said}. Put the values that you need into the settings: {user_file(environ)}")
+        if confirmed_change.record.backup:
+            sys.stdout.write(f"The original file: {visible_line(backup_file(confirmed_change.record, environ))}\n")
+    missing_variables = [variable for variable in variables if not client.reaches_a_server(variable)]
+    if missing_variables and not client.reference and not client.names_variables:
+        message = (
+            f"{client.title} does not pass {', '.join(missing_variables)} to servers, and its file cannot refer to a "
+            "variable"
+        )
+        note(f"{message}. Put the values that you need into the settings: {user_file(environ)}")
     if options.scope == "project":
-        said = "This file belongs to the project, but the command in it is specific to this machine"
-        sys.stdout.write(f"{said}; review it before you share it.\n")
-    code = _try(client, change.entry, environ)
+        message = "This file belongs to the project, but the command in it is specific to this machine"
+        sys.stdout.write(f"{message}; review it before you share it.\n")
+    code = _try_entry(client, change.entry, environ)
     approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
     sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
     return code
@@ -137,16 +140,18 @@ def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
-        given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
-        words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
-    chosen: dict[str, Any] = dict(pairwise(words))
-    profile = options.profile or ("none" if "--no-builtin-tools" in words else chosen.get("--profile"))
+        texts = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        words += (part for word in texts for part in (word.split("=", 1) if word.startswith("--") else [word]))
+    options_by_name: dict[str, Any] = dict(pairwise(words))
+    profile = options.profile or ("none" if "--no-builtin-tools" in words else options_by_name.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
     if profile is None and present is None and client.has_tools and not is_quiet:
         note(f"{client.title} has its own tools for files and commands, so it seldom needs those of coretools-mcp")
         is_only_proxy = anyio.run(says_yes, "Offer only the tools of upstream servers (--profile none)?")
         profile = "none" if is_only_proxy else None
-    return replace(options, profile=profile, approval_mode=options.approval_mode or chosen.get("--approval-mode"))
+    return replace(
+        options, profile=profile, approval_mode=options.approval_mode or options_by_name.get("--approval-mode")
+    )
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
@@ -156,14 +161,20 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     def change_of(content: bytes | None) -> ConfigChange:
         return uninstall_change(target, content, environ)
 
-    agreed = _confirmed_change(target, change_of(read_file(target.path)), change_of, options)
-    if agreed is None:
+    confirmed_change = _confirmed_change(target, change_of(read_file(target.path)), change_of, options)
+    if confirmed_change is None:
         return 0
-    write_uninstall(agreed, environ)
-    what = "Removed, because it was created for this entry:" if agreed.after is None else f"Removed {target.name} from"
-    sys.stdout.write(f"{what} {visible_line(target.path)}\n")
-    if agreed.record.moved:
-        sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
+    write_uninstall(confirmed_change, environ)
+    outcome = (
+        "Removed, because it was created for this entry:"
+        if confirmed_change.after is None
+        else f"Removed {target.name} from"
+    )
+    sys.stdout.write(f"{outcome} {visible_line(target.path)}\n")
+    if confirmed_change.record.moved:
+        sys.stdout.write(
+            f"Moved back to {target.client.title}: {visible_line(', '.join(confirmed_change.record.moved))}\n"
+        )
     return 0
 
 
@@ -176,20 +187,22 @@ def _confirmed_change(
     the change is computed again.
     """
     path, is_sure, is_dry = target.path, options.is_sure, options.is_dry
-    documents = [read_document(side, path, target.client.dialect) for side in (change.before, change.after) if side]
+    documents = [
+        read_document(content, path, target.client.dialect) for content in (change.before, change.after) if content
+    ]
     if not confirm_change(path, change.before, change.after, documents, is_sure=is_sure, is_dry=is_dry):
         return None
-    now = read_file(target.path)
-    if now == change.before:
+    current_content = read_file(target.path)
+    if current_content == change.before:
         return change
     try:
-        is_alike = target.servers(now) == target.servers(change.before)
+        has_same_servers = target.servers(current_content) == target.servers(change.before)
     except SettingsError:
-        is_alike = False
-    if not is_alike:
-        said = f"{visible_line(target.path)} has changed in the meantime, so nothing was written"
-        raise CommandFailure(f"{said}. Run this again to see the new change.")
-    return change_of(now)
+        has_same_servers = False
+    if not has_same_servers:
+        message = f"{visible_line(target.path)} has changed in the meantime, so nothing was written"
+        raise CommandFailure(f"{message}. Run this again to see the new change.")
+    return change_of(current_content)
 
 
 def list_clients(environ: Mapping[str, str]) -> int:
@@ -197,22 +210,22 @@ def list_clients(environ: Mapping[str, str]) -> int:
     clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
     width = max(map(len, clients))
     for key, client in clients.items():
-        found: list[str] = []
+        states: list[str] = []
         project = [os.path.join(os.getcwd(), client.project_file)] if client.project_file else []
         for path in dict.fromkeys([*client.files, *project]):
-            shown = visible_line(path)
+            display_path = visible_line(path)
             try:
-                servers = ConfigFile(key, _as_in(path, client), path, NAME).servers(read_file(path))
+                servers = ConfigFile(key, _client_for_file(path, client), path, NAME).servers(read_file(path))
             except (SettingsError, CommandFailure) as error:
-                found.append(visible_line(str(error)))
+                states.append(visible_line(str(error)))
                 continue
-            found += [f"installed as {visible_line(name)} in {shown}" for name in own_names(servers, ports)]
+            states += [f"installed as {visible_line(name)} in {display_path}" for name in own_names(servers, ports)]
         # The folder of a client's file shows that the client is installed, unless it is the home folder.
         folders = [os.path.dirname(file) for file in client.files]
         is_here = any(os.path.isdir(folder) and folder != home for folder in folders)
         is_here = is_here or any(map(os.path.exists, client.files))
         is_here = is_here or any(shutil.which(program, path=environ.get("PATH", "")) for program in client.programs)
-        state = "; ".join(found) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
+        state = "; ".join(states) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
         sys.stdout.write(f"{key:<{width}}  {state}\n")
     return 0
 
@@ -240,16 +253,19 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
         if not client.files:
             raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
         if client.is_single and len(existing or client.files) > 1:
-            both = visible_line(" and ".join(existing or client.files))
-            said = f"{client.title} seems to be installed more than once: {both}"
-            raise CommandFailure(f"{said}. Remove the one that you do not use.")
+            paths = visible_line(" and ".join(existing or client.files))
+            message = f"{client.title} seems to be installed more than once: {paths}"
+            raise CommandFailure(f"{message}. Remove the one that you do not use.")
         with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
         path = (existing or with_folder or list(client.files))[0]
-    return ConfigFile(options.client, _as_in(path, client), path, name, is_named=options.name is not None)
+    return ConfigFile(options.client, _client_for_file(path, client), path, name, is_named=options.name is not None)
 
 
-def _as_in(path: str, client: ClientConfig) -> ClientConfig:
-    """Return the client, adjusted to where this file keeps its servers: newer versions use another key."""
+def _client_for_file(path: str, client: ClientConfig) -> ClientConfig:
+    """Return the client with its `path` set to where this file keeps the servers.
+
+    Newer versions of a client use another key.
+    """
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
@@ -262,27 +278,27 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
     diagnostics, ports = Diagnostics(), own_ports(environ)
     if user_file(environ) is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
-    moved: Tree = {}
+    movable: Tree = {}
     try:
         if not target.servers(read_file(target.path)):
             return {}
-        given = read_servers(target.path, target.client, diagnostics)
-        given = {name: entry for name, entry in given.items() if name != target.name and not is_own(entry, ports)}
-        usable = usable_servers(given, target.path, environ, diagnostics) if given else {}
+        servers = read_servers(target.path, target.client, diagnostics)
+        servers = {name: entry for name, entry in servers.items() if name != target.name and not is_own(entry, ports)}
+        usable = usable_servers(servers, target.path, environ, diagnostics) if servers else {}
         present = own_servers(environ)
-        for name, entry in given.items():
+        for name, entry in servers.items():
             alias = alias_of(name)
             if alias in usable and present.get(alias, entry) == entry:
-                moved[name] = entry
+                movable[name] = entry
             elif alias in usable:
-                said = f"{dotted((name,))} is not moved: your settings already have another server named {alias}."
-                diagnostics.warn(target.path, said)
+                message = f"{dotted((name,))} is not moved: your settings already have another server named {alias}."
+                diagnostics.warn(target.path, message)
     except SettingsError as error:
         raise CommandFailure(f"nothing was moved: {visible_line(str(error))}") from None
     finally:
         for warning in diagnostics.warnings:
             note(warning)
-    return moved
+    return movable
 
 
 def lasting_command(
@@ -298,14 +314,14 @@ def lasting_command(
     is_windows = sys.platform == "win32"
     script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)
     caches = {environ.get(name) for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {None, ""}
-    above = os.path.dirname(os.path.realpath(prefix))
-    is_cached = any(f"{above}{os.sep}".startswith(os.path.join(os.path.realpath(str(each)), "")) for each in caches)
-    if is_cached or {".cache", "caches", "cache"}.intersection(above.casefold().split(os.sep)):
+    parent = os.path.dirname(os.path.realpath(prefix))
+    is_cached = any(f"{parent}{os.sep}".startswith(os.path.join(os.path.realpath(str(cache)), "")) for cache in caches)
+    if is_cached or {".cache", "caches", "cache"}.intersection(parent.casefold().split(os.sep)):
         uv = environ.get("UV", "")
         if os.path.isabs(uv) and os.path.isfile(uv):
             return [uv, "tool", "run", PROGRAM]
-        said = "this copy of coretools-mcp is in a cache, which may be emptied at any time"
-        raise CommandFailure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
+        message = "this copy of coretools-mcp is in a cache, which may be emptied at any time"
+        raise CommandFailure(f"{message}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
     folders = [environ.get(name, "") for name in ("UV_TOOL_BIN_DIR", "PIPX_BIN_DIR", "XDG_BIN_HOME")]
     for folder in (*folders, os.path.join(home_folder(environ), ".local", "bin")):
         link = os.path.join(folder, os.path.basename(script))
@@ -315,7 +331,7 @@ def lasting_command(
     return [script] if os.path.isfile(script) else [interpreter, "-P", str(LAUNCHER)]
 
 
-def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
+def needed_variables(environ: Mapping[str, str], moved_servers: Tree) -> list[str]:
     """Return the environment variables that are set and that this program or the upstream configuration uses."""
     try:
         settings = own_settings(environ)
@@ -323,7 +339,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
         settings = {}
     names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
     names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME", *(name for name in INHERITED if name not in BASE)]
-    for path, value in leaves({**settings, "": moved}):
+    for path, value in leaves({**settings, "": moved_servers}):
         texts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and path[-1] == "inheritEnv":
@@ -338,8 +354,8 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":
-            said = f"{client.title} does not say which folder is open"
-            raise UsageError(f"{said}. Name the folders that the tools may use: --workspace DIR (repeatable).")
+            message = f"{client.title} does not say which folder is open"
+            raise UsageError(f"{message}. Name the folders that the tools may use: --workspace DIR (repeatable).")
         folders = [os.getcwd()]
     for folder in folders:
         if not os.path.isdir(folder):
@@ -351,38 +367,38 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
     first = {key: value for key, value in client.extra.items() if isinstance(value, str)}
     program = {"command": [command[0], *args]} if client.is_one_list else {"command": command[0], "args": args}
     entry: Tree = {**first, **program}
-    dropped = [name for name in variables if not client.reaches_a_server(name)]
-    if dropped and client.names_variables:
-        entry["env_vars"] = dropped
-    elif dropped and client.reference:
-        entry[client.env_key] = {name: client.reference.replace("NAME", name) for name in dropped}
+    missing_variables = [name for name in variables if not client.reaches_a_server(name)]
+    if missing_variables and client.names_variables:
+        entry["env_vars"] = missing_variables
+    elif missing_variables and client.reference:
+        entry[client.env_key] = {name: client.reference.replace("NAME", name) for name in missing_variables}
     return {**entry, **client.extra}
 
 
-def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
     """Start an entry as its client would, list its tools, and print how many there are."""
     references: Any = entry.get(client.env_key) or {}
-    listed: Any = entry.get("env_vars") or []
+    variable_names: Any = entry.get("env_vars") or []
     environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
     for name, value in cast("Tree", references).items():
-        known = client.reference.replace("NAME", name) if client.reference else None
-        environment[name] = environ.get(name, "") if value == known else str(value)
-    environment |= {str(name): environ[name] for name in cast("list[Any]", listed) if name in environ}
+        reference = client.reference.replace("NAME", name) if client.reference else None
+        environment[name] = environ.get(name, "") if value == reference else str(value)
+    environment |= {str(name): environ[name] for name in cast("list[Any]", variable_names) if name in environ}
     program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
     command, *args = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
 
     async def count() -> tuple[int, list[str]]:
-        """Count the tools, and name the upstreams that were still connecting at that time."""
-        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - the null device never blocks
-            async with started([command, *args], folder, environment, unread) as server:
+        """Return the number of tools, and the upstreams that are still connecting."""
+        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as null_device:  # noqa: ASYNC230 - the null device never blocks
+            async with open_server([command, *args], folder, environment, null_device) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
                 with suppress(MCPError):  # the resource is missing if the built-in tools are off
                     (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
-                    known: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
-                    under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
-                    connecting = [each["alias"] for each in known if each["state"] in under_way]
+                    upstreams: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
+                    connecting_states = (UpstreamState.WAITING, UpstreamState.CONNECTING)
+                    connecting = [upstream["alias"] for upstream in upstreams if upstream["state"] in connecting_states]
                 return tools, connecting
 
     sys.stdout.flush()
@@ -390,14 +406,16 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         number, connecting = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - any error means that the entry does not work
         is_late = isinstance(error, TimeoutError)
-        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
+        reason = (
+            f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
+        )
         line = command_text([command, *args])
-        said = f"the entry does not work as {client.title} would start it: {why}"
-        note(f"{said}. To see its output, run it by hand: {line}")
+        message = f"the server does not work when it is started as {client.title} would start it: {reason}"
+        note(f"{message}. To see its output, run it by hand: {line}")
         return EXIT_FAILED
-    sys.stdout.write(f"Started as {client.title} would start it, the server has {tools_said(number)}.\n")
+    sys.stdout.write(f"Started as {client.title} would start it, the server has {tool_count_text(number)}.\n")
     if connecting:
-        said = f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet."
+        message = f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet."
         hint = "If a client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
-        sys.stdout.write(f"{said} {hint}\n")
+        sys.stdout.write(f"{message} {hint}\n")
     return 0

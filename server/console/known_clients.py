@@ -54,7 +54,7 @@ class ClientConfig:
     path: MemberPath = ("mcpServers",)  # where the servers are in the file
     newer_path: MemberPath = ()  # where newer versions of the client keep the servers; used if it exists in the file
     dialect: Dialect = "json"
-    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
+    other_files: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of the client's command
     # Members of every entry in addition to the command
@@ -67,14 +67,14 @@ class ClientConfig:
     has_tools: bool = True  # whether the client has its own tools for files and commands
     folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
     names: str = r"[A-Za-z0-9_-]+"  # the form of valid server names
-    names_said: str = "letters, digits, - and _"
+    name_rule: str = "letters, digits, - and _"
     reserved: frozenset[str] = frozenset()  # names that the client reserves
     afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
     unattended: str = ""  # what the entry also needs for unattended runs
     # Maps the client's own keys to the keys in coretools-mcp's settings
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    is_single: bool = False  # whether the user must choose if several of the files exist
+    is_single: bool = False  # whether several files are an error, because the user must choose one
     counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
     knows_trust: bool = False  # whether a server's `trust` means the same as in coretools-mcp's settings
 
@@ -100,32 +100,34 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     else:
         programs = config_folder
 
-    def below(variable: str, *otherwise: str) -> str:
+    def folder_of(variable: str, *default: str) -> str:
         """Return the folder that a variable names, if its path is absolute, or else a folder under the home folder."""
-        named = environ.get(variable, "")
-        return named if os.path.isabs(named) else os.path.join(home, *otherwise)
+        folder = environ.get(variable, "")
+        return folder if os.path.isabs(folder) else os.path.join(home, *default)
 
-    def config(title: str, files: Iterable[str], variables: Variables, **more: Any) -> ClientConfig:
+    def config(title: str, files: Iterable[str], variables: Variables, **options: Any) -> ClientConfig:
         # A relative path would lead into the working folder, which may belong to somebody else.
-        return ClientConfig(title, tuple(file for file in files if os.path.isabs(file)), variables, **more)
+        return ClientConfig(title, tuple(file for file in files if os.path.isabs(file)), variables, **options)
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
         # Since 2026, Claude Desktop is installed as a Windows package, which has a private folder instead of %APPDATA%.
         packages = os.path.join(local, "Packages")
-        within = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
+        config_path = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
         names = sorted(glob("Claude_*", root_dir=packages)) if local else []
-        candidates = [os.path.join(packages, each, within) for each in names]
+        candidates = [os.path.join(packages, name, config_path) for name in names]
         desktop = [file for file in candidates if os.path.isfile(file)] or candidates or desktop
-    code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
-    zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
+    code_folders = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
+    zed_folders = [
+        os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")
+    ]
     if platform == "darwin":
-        zed = [os.path.join(home, ".config", "zed")]
+        zed_folders = [os.path.join(home, ".config", "zed")]
     elif platform != "win32":
-        zed.append(os.path.join(home, ".var", "app", "dev.zed.Zed", "config", "zed"))
-    windsurf = os.path.join(home, ".codeium")
+        zed_folders.append(os.path.join(home, ".var", "app", "dev.zed.Zed", "config", "zed"))
+    windsurf_folder = os.path.join(home, ".codeium")
 
-    def cli(name: CliName, **more: Any) -> ClientConfig:
+    def cli(name: CliName, **options: Any) -> ClientConfig:
         file = os.path.join(AGENT_CLIS[name].user_folder(environ), FILE)
         return config(
             AGENT_CLIS[name].title,
@@ -138,7 +140,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             folder="cwd",
             counts_milliseconds=True,
             knows_trust=True,
-            **more,
+            **options,
         )
 
     return {
@@ -153,7 +155,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "claude-code": config(
             "Claude Code",
-            [os.path.join(below("CLAUDE_CONFIG_DIR"), ".claude.json")],
+            [os.path.join(folder_of("CLAUDE_CONFIG_DIR"), ".claude.json")],
             "braces",
             project_file=".mcp.json",
             programs=("claude",),
@@ -178,11 +180,11 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "vscode": config(
             "VS Code",
-            [os.path.join(folder, "mcp.json") for folder in code],
+            [os.path.join(folder, "mcp.json") for folder in code_folders],
             "braces",
             path=("servers",),
             dialect="jsonc",
-            others=tuple((os.path.join(folder, FILE), ("mcp", "servers")) for folder in code),
+            other_files=tuple((os.path.join(folder, FILE), ("mcp", "servers")) for folder in code_folders),
             project_file=".vscode/mcp.json",
             programs=("code", "code-insiders", "codium"),
             extra={"type": "stdio"},
@@ -194,7 +196,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             "gemini",
             passes="no secrets",
             names=r"[A-Za-z0-9-]+",
-            names_said="letters, digits and - (in its rules, a server's name ends at the first _)",
+            name_rule="letters, digits and - (in its rules, a server's name ends at the first _)",
             afterwards="Restart Gemini CLI in a folder that it trusts (/permissions); elsewhere it starts no servers.",
             unattended=TRUSTING,
         ),
@@ -206,7 +208,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "codex": config(
             "Codex",
-            [os.path.join(below("CODEX_HOME", ".codex"), "config.toml")],
+            [os.path.join(folder_of("CODEX_HOME", ".codex"), "config.toml")],
             "none",
             path=("mcp_servers",),
             dialect="toml",
@@ -218,7 +220,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             names_variables=True,
             folder="cwd",
             names=r"[A-Za-z0-9_:@/.-]+",
-            names_said="letters, digits and - _ : @ / .",
+            name_rule="letters, digits and - _ : @ / .",
             afterwards="Restart Codex; it reads a project's file only if you have trusted the project.",
             unattended="For codex exec, add required = true to the entry, or the first turn may lack these tools.",
             keys={
@@ -230,7 +232,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "zed": config(
             "Zed",
-            [os.path.join(folder, FILE) for folder in zed],
+            [os.path.join(folder, FILE) for folder in zed_folders],
             "none",
             path=("context_servers",),
             dialect="jsonc",
@@ -241,10 +243,10 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "windsurf": config(
             "Windsurf",
-            [os.path.join(windsurf, "windsurf", "mcp_config.json")],
+            [os.path.join(windsurf_folder, "windsurf", "mcp_config.json")],
             "braces",
             dialect="jsonc",
-            others=((os.path.join(windsurf, "mcp_config.json"), ("mcpServers",)),),
+            other_files=((os.path.join(windsurf_folder, "mcp_config.json"), ("mcpServers",)),),
             programs=("windsurf",),
             passes="base",
             reference="${env:NAME}",
@@ -272,7 +274,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         "continue": config(
             "Continue",
             # Continue reads each JSON file in this folder, in the format of Claude Desktop.
-            [os.path.join(below("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
+            [os.path.join(folder_of("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
             "braces",
             dialect="jsonc",
             project_file=".continue/mcpServers/coretools-mcp.json",
@@ -310,19 +312,22 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     except (OSError, ValueError):
         raise SettingsError([f"{path}: this file cannot be read."]) from None
     clients = [client] if client is not None else list(client_configs({}).values())
-    places = [place for each in clients for other, place in each.others if client is None or other == path]
+    places = [place for candidate in clients for file, place in candidate.other_files if client is None or file == path]
     if client is None or not places:
-        places = [*(place for each in clients for place in (each.newer_path, each.path) if place), *places]
-    theirs = {key: ours for each in clients for key, ours in each.keys.items()}
+        places = [
+            *(place for candidate in clients for place in (candidate.newer_path, candidate.path) if place),
+            *places,
+        ]
+    key_map = {key: own_key for candidate in clients for key, own_key in candidate.keys.items()}
     # An import accepts whatever can be read, even if the client itself would not accept it.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
     for place in places:
         servers = value_at(data, place)
         if isinstance(servers, dict):
-            given = cast("Tree", servers).items()
+            entries = cast("Tree", servers).items()
             return {
-                name: _our_entry(name, cast("Tree", entry), theirs, path, client, diagnostics)
-                for name, entry in given
+                name: _convert_entry(name, cast("Tree", entry), key_map, path, client, diagnostics)
+                for name, entry in entries
                 if isinstance(entry, dict)
             }
     raise SettingsError([f"{path}: this file has no servers under mcpServers or servers."])
@@ -333,92 +338,94 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """Convert seconds to milliseconds. Any other value is kept, to be rejected later."""
+    """Convert seconds to milliseconds. Any other value is returned unchanged, so that validation rejects it later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 
-def _our_entry(
+def _convert_entry(
     name: str,
-    given: Tree,
-    theirs: Mapping[str, str],
+    client_entry: Tree,
+    key_map: Mapping[str, str],
     path: str,
     client: ClientConfig | None,
     diagnostics: Diagnostics,
 ) -> Tree:
-    """Convert the entry of a server; `theirs` maps the client's own keys to those of coretools-mcp."""
-    known = {*keys_of(UpstreamSettings), "disabled"}
+    """Convert the entry of a server; `key_map` maps the client's own keys to those of coretools-mcp."""
+    own_keys = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
-    given = {theirs.get(key, key): value for key, value in given.items()}
-    program: Any = given.get("command")
+    client_entry = {key_map.get(key, key): value for key, value in client_entry.items()}
+    program: Any = client_entry.get("command")
     if isinstance(program, list) and program:  # the whole command in one list
-        given |= {"command": program[0], "args": program[1:]}
-    if given.get("type") in ("local", "remote"):
-        del given["type"]
+        client_entry |= {"command": program[0], "args": program[1:]}
+    if client_entry.get("type") in ("local", "remote"):
+        del client_entry["type"]
     if isinstance(program, dict):  # the format of older versions of Zed
-        given |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
+        client_entry |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
     # Codex lists names of variables instead of values.
-    headers = {name: f"${{{value}}}" for name, value in table_at(given, "env_http_headers").items()}
-    token = given.get("bearer_token_env_var")
+    headers = {name: f"${{{value}}}" for name, value in table_at(client_entry, "env_http_headers").items()}
+    token = client_entry.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
-    given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
-    if "timeout" in given and not _is_time(given["timeout"]):
-        del given["timeout"]
+    client_entry |= {
+        own_key: _milliseconds(client_entry[key]) for key, own_key in _IN_SECONDS.items() if key in client_entry
+    }
+    if "timeout" in client_entry and not _is_time(client_entry["timeout"]):
+        del client_entry["timeout"]
         diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was ignored.")
     if _COUNTS_SECONDS.search(path):
-        if "timeout" in given:
-            given["timeout"] = _milliseconds(given["timeout"])
-    elif "tool_timeout_sec" not in given and not (client is not None and client.counts_milliseconds):
-        limit = given.get("timeout", LIKELY_SECONDS)
+        if "timeout" in client_entry:
+            client_entry["timeout"] = _milliseconds(client_entry["timeout"])
+    elif "tool_timeout_sec" not in client_entry and not (client is not None and client.counts_milliseconds):
+        limit = client_entry.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
-            given["timeout"] = _milliseconds(limit)
-            said = f"{limit}, which was read as seconds: {given['timeout']} ms here"
-            diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {said}.")
+            client_entry["timeout"] = _milliseconds(limit)
+            warning = f"{limit}, which was read as seconds: {client_entry['timeout']} ms here"
+            diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {warning}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
-        given.pop(key, None)
-    for key, value in given.items():
+        client_entry.pop(key, None)
+    for key, value in client_entry.items():
         if key == "oauth" and isinstance(value, dict):
             login = cast("Tree", value)
-            entry[key] = {ours: login[ours] for ours in keys_of(OAuthSettings) if ours in login}
-            for other in sorted(login.keys() - entry[key].keys()):
-                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was ignored.")
+            entry[key] = {own_key: login[own_key] for own_key in keys_of(OAuthSettings) if own_key in login}
+            for unknown_key in sorted(login.keys() - entry[key].keys()):
+                diagnostics.warn(path, f"{dotted((name, key, unknown_key))} has no counterpart here and was ignored.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            whose = "only a known client's own file can allow that"
-            whose = whose if client is None else f"{client.title} has no such key"
-            said = (
-                f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and {whose}."
+            reason = "only a known client's own file can allow that"
+            reason = reason if client is None else f"{client.title} has no such key"
+            warning = (
+                f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and {reason}."
             )
             if value:
-                diagnostics.warn(path, said)
-        elif key in known:
+                diagnostics.warn(path, warning)
+        elif key in own_keys:
             entry[key] = value
         else:
             diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was ignored.")
     adapt_servers({"mcpServers": {name: entry}})
     variables, notes = client.variables if client is not None else "all", set[str]()
-    entry |= {key: _our_references(entry[key], variables, notes) for key in EXPANDED_IN_SERVERS if key in entry}
+    entry |= {key: _convert_references(entry[key], variables, notes) for key in EXPANDED_IN_SERVERS if key in entry}
     if headers:
         entry["headers"] = {**table_at(entry, "headers"), **headers}
-    for said in sorted(notes):
-        diagnostics.warn(path, f"{name} {said}")
+    for clause in sorted(notes):
+        diagnostics.warn(path, f"{name} {clause}")
     return entry
 
 
-def _our_references(value: Any, variables: Variables, notes: set[str]) -> Any:
+def _convert_references(value: Any, variables: Variables, notes: set[str]) -> Any:
     """Convert a client's references to variables in all strings of a value; a literal dollar sign is doubled.
 
-    `notes` gets a sentence, without its subject, about each reference that the user has to do something about.
+    For each reference that requires action by the user, a sentence without its subject is added to `notes`.
     """
     if isinstance(value, dict):
-        return {key: _our_references(item, variables, notes) for key, item in cast("Tree", value).items()}
+        return {key: _convert_references(item, variables, notes) for key, item in cast("Tree", value).items()}
     if isinstance(value, list):
-        return [_our_references(item, variables, notes) for item in cast("list[Any]", value)]
+        return [_convert_references(item, variables, notes) for item in cast("list[Any]", value)]
     if not isinstance(value, str):
         return value
     if variables in ("none", "named"):
-        whole = value.replace("$", "$$")
-        return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
+        text = value.replace("$", "$$")
+        return text if variables == "none" else _NAMED.sub(r"${\1}", text)
 
-    def ours(match: re.Match[str]) -> str:
+    def own_reference(match: re.Match[str]) -> str:
         kind, variable = match["kind"], match["name"]
         if kind == "userHome":
             return "${HOME}"
@@ -433,4 +440,4 @@ def _our_references(value: Any, variables: Variables, notes: set[str]) -> Any:
             notes.add(f"uses ${{{kind}}}, which is unknown here; write the path instead.")
         return match[0]
 
-    return _PLACEHOLDER.sub(ours, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))
+    return _PLACEHOLDER.sub(own_reference, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))

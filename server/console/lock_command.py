@@ -11,7 +11,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
-from server.console.terminal import agree, note, show, show_json
+from server.console.terminal import confirm, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
@@ -33,20 +33,20 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.machine.threads import THREADS
 
-Wish = Literal["write", "diff", "check"]
+LockAction = Literal["write", "diff", "check"]
 
 
-def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
-    """Connect to all servers, and show how they differ from the lock file, or update it.
+def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
+    """Connect to the servers, and show how they differ from the lock file, or update the file.
 
-    If `names` has tools and servers to approve, nothing else is written.
+    If `names` lists tools and servers to approve, all other entries stay unchanged.
 
     Returns:
         0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
@@ -54,10 +54,10 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
-    source, before = report.lock, read_lock(report.lock)
-    if wish != "write" or names:
-        if before is None or before.problem:
-            problem = "does not exist" if before is None else f"cannot be used: {before.problem}"
+    source, lock_file = report.lock, read_lock(report.lock)
+    if action != "write" or names:
+        if lock_file is None or lock_file.problem:
+            problem = "does not exist" if lock_file is None else f"cannot be used: {lock_file.problem}"
             note(f"{visible_line(source.path)} {problem}. {COMMAND} writes a new one, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
@@ -75,7 +75,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
             code = 0
             if servers or not names:
                 code = await compare_servers(
-                    app, source, before, servers or None, wish, as_json=as_json, is_sure=is_sure
+                    app, source, lock_file, servers or None, action, as_json=as_json, is_sure=is_sure
                 )
             return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
 
@@ -85,60 +85,64 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
 async def compare_servers(
     app: App,
     source: LockContent,
-    before: Lock | None,
+    lock_file: Lock | None,
     only: Sequence[Upstream] | None = None,
-    wish: Wish = "write",
+    action: LockAction = "write",
     *,
     as_json: bool = False,
     is_sure: bool = False,
 ) -> int:
     """Show how the servers in `only`, or all servers, differ from the lock file.
 
-    If `wish` is "write", update the file. Ask the user first if the update approves something that is blocked, or
+    If `action` is "write", update the file. Ask the user first if the update approves something that is blocked, or
     replaces a damaged file.
     """
     servers: dict[str, Json] = {}
     missing: list[Upstream] = []
-    approved: Mapping[str, Json] = before.servers if before is not None else {}
+    approved_entries: Mapping[str, Json] = lock_file.servers if lock_file is not None else {}
     upstreams = app.pool.upstreams if only is None else only
     for upstream in upstreams:
         if upstream.live_session is None:
             missing.append(upstream)
         else:
-            servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
+            servers[upstream.alias] = await THREADS.run(lambda difference=upstream: entry_of(app, difference))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
     # Keep the entries of servers that are unavailable or were not requested.
     servers |= {
         alias: entry
-        for alias, entry in approved.items()
+        for alias, entry in approved_entries.items()
         if alias in unknown or (only is not None and alias not in servers)
     }
-    found = [
-        each
-        for alias in sorted({*servers, *approved})
-        for each in differences(alias, approved.get(alias), servers.get(alias))
+    all_differences = [
+        difference
+        for alias in sorted({*servers, *approved_entries})
+        for difference in differences(alias, approved_entries.get(alias), servers.get(alias))
     ]
     show_differences(
-        found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing and only is None
+        all_differences, source.path, as_json=as_json, is_first=lock_file is None, is_whole=not missing and only is None
     )
-    listed = {upstream.alias: upstream.offer.items(TOOLS) for upstream in upstreams}
-    for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
+    tools_by_alias = {upstream.alias: upstream.offer.items(TOOLS) for upstream in upstreams}
+    for (alias, name), labels in (await THREADS.run(lambda: labels_of(tools_by_alias))).items():
         for label in labels:
             note(f"check {visible_line(f'{alias}: tool {name}, which {label}')}")
     for upstream in missing:
         show_failure(f"upstream {upstream.alias}", upstream)
-    if wish == "check":
-        return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
+    if action == "check":
+        return EXIT_USAGE if missing else EXIT_FAILED if any(difference.stops for difference in all_differences) else 0
     try:
-        after = lock_text(servers)
+        new_content = lock_text(servers)
     except ValueError as error:
         raise CommandFailure(
             f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
         ) from None
-    if wish == "write" and after != source.content:
-        if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
-            await agree(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
-        await THREADS.run(lambda: replace_content(source.path, source.content, after))
+    if action == "write" and new_content != source.content:
+        if (
+            lock_file is not None
+            and (lock_file.problem or any(difference.stops for difference in all_differences))
+            and not is_sure
+        ):
+            await confirm(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
+        await THREADS.run(lambda: replace_content(source.path, source.content, new_content))
         note(f"wrote {visible_line(source.path)}")
     return EXIT_FAILED if missing else 0
 
@@ -146,28 +150,30 @@ async def compare_servers(
 def entry_of(app: App, upstream: Upstream) -> Json:
     """Return the entry for the lock file that describes a server as it is now. Blocks."""
     era = upstream.era
-    written = app.pool.written.get(upstream.alias, upstream.entry)
+    entry_settings = app.pool.written.get(upstream.alias, upstream.entry)
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
-    entry = server_entry(written, info, instructions, upstream.offer.lists)
+    entry = server_entry(entry_settings, info, instructions, upstream.offer.lists)
     executable = executable_hash(upstream.entry)
     return {**entry, **({"executable": executable} if executable else {})}
 
 
-def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
+def show_differences(
+    all_differences: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool
+) -> None:
     if as_json:
-        show_json({"file": path, "differences": [asdict(each) for each in found]})
+        show_json({"file": path, "differences": [asdict(difference) for difference in all_differences]})
         sys.stdout.flush()
         return
-    alike: dict[Difference, list[str]] = {}  # tools with the same difference share a line
-    for each in found:
-        alike.setdefault(replace(each, tool=each.tool and "..."), []).append(each.tool)
-    for each, tools in alike.items():
-        said = str(replace(each, tool=tools[0]))
+    tools_by_difference: dict[Difference, list[str]] = {}  # tools with the same difference share a line
+    for difference in all_differences:
+        tools_by_difference.setdefault(replace(difference, tool=difference.tool and "..."), []).append(difference.tool)
+    for difference, tools in tools_by_difference.items():
+        text = str(replace(difference, tool=tools[0]))
         if len(tools) > 1:
-            field = f", {each.field}" if each.field else ""
-            said = f"{each.server}: {len(tools)} tools ({', '.join(tools)}){field}: {each.change}"
-        show(f"{visible_line(said)}{' (blocks the tool)' if each.stops and not is_first else ''}")
-    if not found and not is_first:
+            field = f", {difference.field}" if difference.field else ""
+            text = f"{difference.server}: {len(tools)} tools ({', '.join(tools)}){field}: {difference.change}"
+        show(f"{visible_line(text)}{' (blocks the tool)' if difference.stops and not is_first else ''}")
+    if not all_differences and not is_first:
         show(f"{'Everything' if is_whole else 'Everything that could be checked'} matches {visible_line(path)}.")
     sys.stdout.flush()
 
@@ -180,16 +186,18 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         tool = app.registry.find(name)
         upstream = app.pool.owner_of_tool(tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
-            there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
-            told = did_you_mean(name, there, " Run coretools-mcp tools to list them.")
-            raise UsageError(f"no server has a tool '{name}' now.{told}")
+            candidates = [
+                candidate.name for candidate in app.registry.get_all_tools() if isinstance(candidate, DiscoveredMCPTool)
+            ]
+            hint = did_you_mean(name, candidates, " Run coretools-mcp tools to list them.")
+            raise UsageError(f"no server has a tool '{name}' now.{hint}")
         tools[name] = tool
-        definition = next(each for each in upstream.offer.items(TOOLS) if each["name"] == tool.upstream_name)
+        definition = next(item for item in upstream.offer.items(TOOLS) if item["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
-        if isinstance(tool, StoppedMCPTool):
+        if isinstance(tool, BlockedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await agree("Approve the current version of each tool?", "nothing was changed")
+        await confirm("Approve the current version of each tool?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))

@@ -20,7 +20,7 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.terminal import Spinner, note, open_in_browser, show, show_json, show_table
-from server.console.upstream_waits import connect, quiet_log, show_failure, tools_said
+from server.console.upstream_waits import connect, quiet_log, show_failure, tool_count_text
 from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
@@ -38,27 +38,33 @@ MAX_LOGINS = 2  # a second login is needed if the authorization server has forgo
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
     """Log in to a server, and print how many tools the server then offers."""
-    found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
-    if found is None:
-        told = did_you_mean(alias, [each.alias for each in report.entries], " coretools-mcp config add adds one.")
-        raise UsageError(f"there is no server {visible_line(alias)} in the settings.{told}")
-    if found.left_out is not None:
-        raise CommandFailure(f"{alias} is not used: {found.left_out}")
-    entry, alias = found.settings, found.alias
+    server = next((candidate for candidate in report.entries if alias in (candidate.alias, candidate.name)), None)
+    if server is None:
+        hint = did_you_mean(
+            alias, [candidate.alias for candidate in report.entries], " coretools-mcp config add adds one."
+        )
+        raise UsageError(f"there is no server {visible_line(alias)} in the settings.{hint}")
+    if server.left_out is not None:
+        raise CommandFailure(f"{alias} is not used: {server.left_out}")
+    entry, alias = server.settings, server.alias
     if entry.endpoint is None:
         raise UsageError(
             f"{alias} is a program on this machine and takes its credentials from its environment: set them in "
             f"mcpServers.{alias}.env. There is nothing to log in to."
         )
     is_shared = entry.oauth is not None and entry.oauth.shared
-    http, shown = report.settings.http, visible_line(principal)
+    http, principal_text = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        why = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
-        why = why if is_shared else f"'{shown}' is neither a token in http.tokens nor a person of http.oauth.issuer"
-        raise UsageError(f"--as does not apply: {why}. Omit --as, or name a token in http.tokens.")
+        reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
+        reason = (
+            reason
+            if is_shared
+            else f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
+        )
+        raise UsageError(f"--as does not apply: {reason}. Omit --as, or name a token in http.tokens.")
     quiet_log(report.settings.log.level)
-    only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
+    only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))
     replica = _replica(report)
     return anyio.run(until_signal, lambda: _log_in(only, replica, alias, principal, opens_browser=opens_browser))
 
@@ -75,14 +81,14 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
                 "false, so there is nothing to log in to."
             )
         if not login.needs_person:
-            return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
+            return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
         is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
         if not is_refused and await login.is_complete():
             if principal:  # the server was tried with the login of this machine's user, not with the principal's
                 sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
                 return 0
-            again = f"To log in as another user, log out first: coretools-mcp logout {alias}"
-            return _tell(upstream, f"Already logged in to {alias}", again)
+            hint = f"To log in as another user, log out first: coretools-mcp logout {alias}"
+            return _report(upstream, f"Already logged in to {alias}", hint)
         if principal and upstream.login is not None:
             login.challenge = upstream.login.challenge
         for count in range(MAX_LOGINS):
@@ -98,16 +104,16 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
         if principal:
             sys.stdout.write(f"Logged in to {alias} as {principal}\n")
             return 0
-        await upstream.come_back()
-        return _tell(upstream, f"Logged in to {alias}")
+        await upstream.reconnect()
+        return _report(upstream, f"Logged in to {alias}")
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    spinner, told = Spinner(), set[str]()
+    spinner, messages = Spinner(), set[str]()
 
-    def wait(text: str) -> None:
-        if text not in told:
-            told.add(text)
+    def note_once(text: str) -> None:
+        if text not in messages:
+            messages.add(text)
             note(text)
 
     async with spinner.running():
@@ -115,10 +121,10 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:
-            attempt = await login.begin(app.pool.tasks, await login.stored_header(), wait)
+            attempt = await login.begin(app.pool.tasks, await login.stored_header(), note_once)
         except LoginError as error:
             raise CommandFailure(
-                f"there is no login to {login.alias}: {visible_line(error.why)}. If the server needs a token "
+                f"there is no login to {login.alias}: {visible_line(error.reason)}. If the server needs a token "
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
@@ -135,9 +141,9 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
     address = attempt.current_address()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    private = tempfile.TemporaryDirectory(prefix="coretools-mcp-") if opens_browser else nullcontext()
-    with private as folder:
-        async with anyio.create_task_group() as pasting:
+    temporary_folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-") if opens_browser else nullcontext()
+    with temporary_folder as folder:
+        async with anyio.create_task_group() as group:
             is_opened = False
             if folder is not None:
                 open_it = partial(open_in_browser, address, os.path.join(folder, "login.html"))
@@ -151,66 +157,74 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
                     f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )
-                pasting.start_soon(_take_pasted, attempt)
+                group.start_soon(_read_pasted_redirect, attempt)
             await attempt.done.wait()
-            pasting.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
 
-async def _take_pasted(attempt: LoginAttempt) -> None:
-    """Read addresses from standard input until one is the redirect of this login."""
+async def _read_pasted_redirect(attempt: LoginAttempt) -> None:
+    """Read addresses from standard input until one is the redirect address of this login."""
     while line := await THREADS.run(sys.stdin.readline):
         if not line.strip():
             continue
         try:
             attempt.paste(line)
         except ValueError:
-            note(f"that is not the redirect of this login, which begins with {attempt.request.redirect_uri}")
+            note(f"that is not the redirect address of this login, which begins with {attempt.request.redirect_uri}")
         else:
             return
 
 
-def _tell(upstream: Upstream, what: str, more: str = "") -> int:
+def _report(upstream: Upstream, message: str, hint: str = "") -> int:
     if upstream.live_session is None:
-        show_failure(f"{what}, but the server is not available", upstream)
+        show_failure(f"{message}, but the server is not available", upstream)
         return EXIT_FAILED
-    sys.stdout.write(f"{what}: {tools_said(len(upstream.offer.lists.get('tools', ())))}\n")
-    if more:
-        show(more, stream=sys.stderr)
+    sys.stdout.write(f"{message}: {tool_count_text(len(upstream.offer.lists.get('tools', ())))}\n")
+    if hint:
+        show(hint, stream=sys.stderr)
     return 0
 
 
 def log_out(report: SettingsReport, alias: str, principal: str) -> int:
     """Forget a login, and revoke its tokens at the authorization server if possible."""
-    named = next((each for each in report.entries if alias in (each.alias, each.name)), None)
-    entry, alias = (None, alias) if named is None else (named.settings, named.alias)
-    whose = f" as {principal}" if principal else ""
+    server = next((candidate for candidate in report.entries if alias in (candidate.alias, candidate.name)), None)
+    entry, alias = (None, alias) if server is None else (server.settings, server.alias)
+    principal_text = f" as {principal}" if principal else ""
     url = entry.endpoint if entry is not None else None
 
     async def end(store: LoginStore | None) -> int:
-        found = [
-            each.resource
-            for each in ([] if store is None else await store.all())
-            if isinstance(each, StoredLogin) and each.alias == alias and each.principal == principal
+        resources = [
+            login_record.resource
+            for login_record in ([] if store is None else await store.all())
+            if isinstance(login_record, StoredLogin)
+            and login_record.alias == alias
+            and login_record.principal == principal
         ]
-        if store is None or (not found and url is None):
-            sys.stdout.write(f"There is no login to {visible_line(alias)}{whose}.\n")
+        if store is None or (not resources and url is None):
+            sys.stdout.write(f"There is no login to {visible_line(alias)}{principal_text}.\n")
             return 0
         is_removed = False
-        for resource in found or [url or ""]:
+        for resource in resources or [url or ""]:
             oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
-            how = report.settings.proxy
-            login = Login(store, alias, resource, oauth, principal, how.login_port, by_proxy=how.environment_proxies)
+            proxy = report.settings.proxy
+            login = Login(
+                store, alias, resource, oauth, principal, proxy.login_port, by_proxy=proxy.environment_proxies
+            )
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:
                 raise CommandFailure(str(error)) from None
             except LoginStoreUnavailableError as error:
-                raise CommandFailure(f"you are still logged in to {alias}: {error.why}.") from None
+                raise CommandFailure(f"you are still logged in to {alias}: {error.reason}.") from None
             except LoginError as error:
                 is_removed = True
-                note(f"the tokens could not be revoked at their authorization server: {visible_line(error.why)}")
-        told = f"Logged out of {alias}{whose}." if is_removed else f"There is no login to {alias}{whose}."
-        sys.stdout.write(f"{told}\n")
+                note(f"the tokens could not be revoked at their authorization server: {visible_line(error.reason)}")
+        message = (
+            f"Logged out of {alias}{principal_text}."
+            if is_removed
+            else f"There is no login to {alias}{principal_text}."
+        )
+        sys.stdout.write(f"{message}\n")
         return 0
 
     return _with_logins(report, end)
@@ -227,7 +241,10 @@ def _replica(report: SettingsReport) -> Replica:
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins. Without a state folder or a shared store, there are none."""
+    """Run a command on the stored logins.
+
+    `work` receives `None` if there is neither a shared store nor a state folder, and therefore no login.
+    """
     replica = _replica(report)
 
     async def run() -> int:
@@ -245,34 +262,40 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
     """List the stored logins, and report those that cannot be read."""
 
     async def show_all(store: LoginStore | None) -> int:
-        found = [] if store is None else await store.all()
-        logins = [each for each in found if isinstance(each, StoredLogin)]
+        records = [] if store is None else await store.all()
+        logins = [login for login in records if isinstance(login, StoredLogin)]
         if as_json:
-            facts = [
+            entries = [
                 {
-                    "server": each.alias,
-                    **({"principal": each.principal} if each.principal else {}),
-                    "address": _address_of(each),
-                    "issuer": each.issuer,
-                    "scopes": (each.scopes or "").split(),
-                    "state": _state_of(each),
-                    **({"expiresAt": each.expires_at} if each.expires_at is not None else {}),
+                    "server": login.alias,
+                    **({"principal": login.principal} if login.principal else {}),
+                    "address": _address_of(login),
+                    "issuer": login.issuer,
+                    "scopes": (login.scopes or "").split(),
+                    "state": _state_of(login),
+                    **({"expiresAt": login.expires_at} if login.expires_at is not None else {}),
                 }
-                for each in logins
+                for login in logins
             ]
-            show_json(facts)
+            show_json(entries)
         elif logins:
             heads = ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS")
             rows = [
-                (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), _address_of(each))
-                for each in logins
+                (
+                    login.alias,
+                    login.principal or "you",
+                    urlsplit(login.issuer).netloc,
+                    _state_of(login),
+                    _address_of(login),
+                )
+                for login in logins
             ]
             show_table(heads, [tuple(map(visible_line, row)) for row in rows])
         else:
             sys.stdout.write("There are no logins.\n")
-        for each in found:
-            if isinstance(each, TokenStoreError):
-                note(str(each))
+        for record in records:
+            if isinstance(record, TokenStoreError):
+                note(str(record))
         return 0
 
     return _with_logins(report, show_all)

@@ -16,7 +16,10 @@ _OWN_SERVERS = "coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.
 
 
 def script(shell: str, parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return the completion script for a shell. The parser must not be used afterwards, because this changes it."""
+    """Return the completion script for a shell.
+
+    The parser must not be used afterwards, because this function changes it.
+    """
     for option in _arguments(commands["serve"]):  # `serve` may be omitted
         if option.dest != "help":
             parser._add_action(option)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no public equivalent

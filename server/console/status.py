@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from server.console import CommandFailure, UsageError
 from server.console.terminal import note, open_in_browser, show, show_json, show_table
-from server.console.upstream_waits import not_approved
+from server.console.upstream_waits import unapproved_text
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import real_path
 from tools.contract.display import visible_line
@@ -33,7 +33,9 @@ NONE_RUNS = (
     "that have coretools-mcp."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = "A server answered its control socket in a way that this version does not understand. Is it another version?"
+UNKNOWN_RESPONSE = (
+    "A server answered its control socket in a way that this version does not understand. Is it another version?"
+)
 
 
 class _ClientStatus(TypedDict):
@@ -73,7 +75,7 @@ class ServerStatus(TypedDict):
     customTools: str
 
 
-class _Said(TypedDict, total=False):
+class _ResponseLine(TypedDict, total=False):
     """A line of the response to a query other than `status`."""
 
     lines: list[str]
@@ -84,129 +86,132 @@ class _Said(TypedDict, total=False):
 T = TypeVar("T")
 
 
-def _checked(kind: type[T], said: object) -> T:
+def _validated(kind: type[T], value: object) -> T:
     """Check the types of the response's required fields; other fields are kept."""
     try:
-        TypeAdapter(kind).validate_python(said, strict=True)
+        TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError:
-        raise CommandFailure(NONSENSE) from None
-    return cast("T", said)
+        raise CommandFailure(UNKNOWN_RESPONSE) from None
+    return cast("T", value)
 
 
-def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
+def _query_servers(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
     """Return the socket and status of each server, and the problems of those that did not respond."""
-    found: list[tuple[str, ServerStatus]] = []
+    servers: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
         try:
-            found += [(path, _checked(ServerStatus, said)) for said in answer]
+            servers += [(path, _validated(ServerStatus, line)) for line in answer]
         except CommandFailure as failure:
             problems.append(str(failure))
         problems += [] if answer else [STUCK]
-    return found, problems
+    return servers, problems
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class ServerSelection:
     """The user's selection among the running servers."""
 
     folder: str | None = None  # a folder that the server works in
     pid: int | None = None
 
-    def fits(self, about: ServerStatus) -> bool:
-        works_here = self.folder is None or works_in(about, real_path(self.folder))
-        return works_here and self.pid in (None, about["pid"])
+    def fits(self, status: ServerStatus) -> bool:
+        works_here = self.folder is None or works_in(status, real_path(self.folder))
+        return works_here and self.pid in (None, status["pid"])
 
     @property
-    def said(self) -> str:
-        where = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " is running"
-        return f"no server{where}{f' with process ID {self.pid}' if self.pid is not None else ''}"
+    def description(self) -> str:
+        condition = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " is running"
+        return f"no server{condition}{f' with process ID {self.pid}' if self.pid is not None else ''}"
 
 
-def works_in(about: ServerStatus, folder: str) -> bool:
-    return any(contains(each, folder) for each in about["workspaces"])
+def works_in(status: ServerStatus, folder: str) -> bool:
+    return any(contains(workspace, folder) for workspace in status["workspaces"])
 
 
-def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
+def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_json: bool) -> int:
     """Print the clients and upstreams of each selected server. Return exit code 1 if there is none."""
-    found, problems = _running(environ)
-    running = [about for _, about in found]
-    fitting = [each for each in running if which.fits(each)]
+    servers, problems = _query_servers(environ)
+    running = [status for _, status in servers]
+    selected = [status for status in running if selection.fits(status)]
     if as_json:
-        show_json(fitting)
-    for at, each in enumerate(fitting):
+        show_json(selected)
+    for position, status in enumerate(selected):
         if not as_json:
-            show(*[""][:at])
-            _show_server(each)
+            show(*[""][:position])
+            _show_server(status)
     for problem in dict.fromkeys(problems):
         note(problem)
-    if not fitting and not as_json and (running or not problems):
-        show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)
-    return 0 if fitting else EXIT_FAILED
+    if not selected and not as_json and (running or not problems):
+        show(f"{selection.description}.{_server_list(running)}" if running else NONE_RUNS, stream=sys.stderr)
+    return 0 if selected else EXIT_FAILED
 
 
-def _listed(running: Iterable[ServerStatus]) -> str:
+def _server_list(running: Iterable[ServerStatus]) -> str:
     """Return the running servers, each with the options that select it."""
     lines: list[str] = []
-    for about in running:
-        folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in about["workspaces"][:1])
-        lines.append(f"\n {folders or ' (no folder)'} (or --pid {about['pid']})")
+    for status in running:
+        folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])
+        lines.append(f"\n {folders or ' (no folder)'} (or --pid {status['pid']})")
     return f" Running:{''.join(lines)}" if lines else ""
 
 
-def _show_server(about: ServerStatus) -> None:
-    mode = f"approval mode {about['approvalMode']}"
-    since = _lasting(about["seconds"])
-    version, transport = about["version"], about["transport"]
-    show(visible_line(f"process {about['pid']}, version {version}, over {transport} for {since}, {mode}"))
-    for folder in about["workspaces"]:
+def _show_server(status: ServerStatus) -> None:
+    mode = f"approval mode {status['approvalMode']}"
+    since = _duration_text(status["seconds"])
+    version, transport = status["version"], status["transport"]
+    show(visible_line(f"process {status['pid']}, version {version}, over {transport} for {since}, {mode}"))
+    for folder in status["workspaces"]:
         show(f"  workspace: {visible_line(folder)}")
-    for path in about["settings"]:
+    for path in status["settings"]:
         show(f"  settings: {visible_line(path)}")
-    for client in about["clients"]:
+    for client in status["clients"]:
         name = visible_line(client["name"]) or "a client without a name"
         name += f" of {visible_line(client['principal'])}" if client["principal"] else ""
         work = [count(client["calls"], "call")] if client["calls"] else []
         work += [count(client["jobs"], "background job")] if client["jobs"] else []
-        doing = f"{' and '.join(work)} running" if work else f"silent for {_lasting(client['silentSeconds'])}"
-        show(f"  client: {name} ({client['protocolVersion']}), {doing}")
+        activity = f"{' and '.join(work)} running" if work else f"silent for {_duration_text(client['silentSeconds'])}"
+        show(f"  client: {name} ({client['protocolVersion']}), {activity}")
         for folder in client["folders"] or ["no folder"]:
             show(f"    works in {visible_line(folder)}")
-    if about["customTools"] not in ("none", "found"):
-        show(f"  custom tools: {visible_line(about['customTools'])}")
-    if "lock" in about:
-        show(f"  lock file: {visible_line(about['lock'])}")
+    if status["customTools"] not in ("none", "found"):
+        show(f"  custom tools: {visible_line(status['customTools'])}")
+    if "lock" in status:
+        show(f"  lock file: {visible_line(status['lock'])}")
     rows = [
         (
-            f"  {visible_line(each['alias'])}",
-            visible_line(each["state"]),
-            f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
-            visible_line(each.get("problem", "")) or not_approved(each.get("approval", {})),
+            f"  {visible_line(upstream['alias'])}",
+            visible_line(upstream["state"]),
+            f"{upstream['tools']}{' from the last run' if 'tools' in upstream.get('fromLastRun', ()) else ''}",
+            visible_line(upstream.get("problem", "")) or unapproved_text(upstream.get("approval", {})),
         )
-        for each in about["servers"]
+        for upstream in status["servers"]
     ]
-    rows += [(f"  {visible_line(alias)}", "not used", "", visible_line(why)) for alias, why in about["leftOut"].items()]
+    rows += [
+        (f"  {visible_line(alias)}", "not used", "", visible_line(reason))
+        for alias, reason in status["leftOut"].items()
+    ]
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
 
 
-def _lasting(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 
-def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, follows: bool) -> int:
+def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSelection, *, follows: bool) -> int:
     """Print the latest log lines of a server, or those about one upstream. With `follows`, keep printing new lines."""
-    path, about = _chosen(environ, which)
-    servers = [each["alias"] for each in about["servers"]]
-    if alias is not None and alias not in servers:
-        there = f"It has {', '.join(servers)}." if servers else "It has none."
-        raise UsageError(f"the running server has no upstream '{alias}'. {there}")
+    path, status = _select_server(environ, selection)
+    aliases = [upstream["alias"] for upstream in status["servers"]]
+    if alias is not None and alias not in aliases:
+        hint = f"It has {', '.join(aliases)}." if aliases else "It has none."
+        raise UsageError(f"the running server has no upstream '{alias}'. {hint}")
     is_empty = True
-    for answered in ask_server(path, {"ask": "logs", "server": alias, "follow": follows}):
-        record = _checked(_Said, answered)
+    for line in ask_server(path, {"ask": "logs", "server": alias, "follow": follows}):
+        record = _validated(_ResponseLine, line)
         if "error" in record:
             raise CommandFailure(visible_line(record["error"]))
         lines = [visible_line(redact(line)) for line in record.get("lines", ())]
@@ -214,47 +219,51 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
             show(*lines)
             sys.stdout.flush()
         elif is_empty:
-            note(f"nothing has been logged so far (log.level is {about['logLevel']})")
+            note(f"nothing has been logged so far (log.level is {status['logLevel']})")
         is_empty = False
     if follows:
         note("the server has ended")
     return 0
 
 
-def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: bool) -> int:
+def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, opens_browser: bool) -> int:
     """Print the link that signs in one browser, and open the dashboard of a running server with it."""
-    socket, about = _chosen(environ, which)
-    answer = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
+    socket, status = _select_server(environ, selection)
+    answer = _validated(_ResponseLine, next(ask_server(socket, {"ask": "dashboard"}), Json()))
     if "link" not in answer:
         raise CommandFailure(visible_line(answer.get("error", STUCK)))
     sys.stdout.write(f"{answer['link']}\n")
     sys.stdout.flush()
-    where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
-    whose = f"The dashboard of process {about['pid']}, which works in {where}."
-    how = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
-    show(f"{whose} {how}", stream=sys.stderr)
+    folders = ", ".join(map(visible_line, status["workspaces"])) or "no folder"
+    title = f"The dashboard of process {status['pid']}, which works in {folders}."
+    hint = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
+    show(f"{title} {hint}", stream=sys.stderr)
     if opens_browser and not open_in_browser(answer["link"], link_file(socket)):
         note("no browser could be started here; open the link yourself")
     return 0
 
 
-def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus]:
+def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tuple[str, ServerStatus]:
     """Return the socket and status of the selected server: the only one, or the only one in the working folder.
 
     Raises:
-        CommandFailure: No server is running, or the selected one may be one that does not respond.
+        CommandFailure: No server is running, or the user may have meant one that does not respond.
         UsageError: The selection is ambiguous.
     """
-    found, problems = _running(environ)
-    fitting = [each for each in found if which.fits(each[1])]
-    here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
-    if problems and not (fitting if which != Which() else here):
+    servers, problems = _query_servers(environ)
+    selected = [server for server in servers if selection.fits(server[1])]
+    in_working_folder = [server for server in selected if works_in(server[1], real_path(os.getcwd()))]
+    if problems and not (selected if selection != ServerSelection() else in_working_folder):
         raise CommandFailure(f"{problems[0]} It may be the server that you mean; --pid selects another.")
-    if len(fitting) > 1:
-        fitting = here or fitting
-    if len(fitting) == 1:
-        return fitting[0]
-    if not found:
+    if len(selected) > 1:
+        selected = in_working_folder or selected
+    if len(selected) == 1:
+        return selected[0]
+    if not servers:
         raise CommandFailure(NONE_RUNS)
-    said = which.said if not fitting else "several servers are running" + (" there" if which.folder is not None else "")
-    raise UsageError(f"{said}.{_listed(about for _, about in fitting or found)}")
+    message = (
+        selection.description
+        if not selected
+        else "several servers are running" + (" there" if selection.folder is not None else "")
+    )
+    raise UsageError(f"{message}.{_server_list(status for _, status in selected or servers)}")

@@ -36,9 +36,9 @@ ColourChoice = Literal["auto", "always", "never"]
 PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
 FRAME_SECONDS = 0.1  # interval between two spinner frames
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
-ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
-LEAST = 20  # minimum width of a table's last column; if the table is then too wide, the terminal wraps it
-ENDLESS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
+ERASE = "\r\x1b[2K"  # erases the line that the cursor is on (ECMA-48)
+MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is then too wide, the terminal wraps it
+UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
 """The keys for the answers that make sense here, where the session ends after a single call."""
@@ -57,12 +57,12 @@ def choose_colour(choice: ColourChoice) -> None:
 def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
     """Return whether to use colour on a stream.
 
-    The option decides first, then the environment. If neither is set, only terminals get colour.
+    The option takes precedence over the environment. If neither is set, only terminals get colour.
     """
     if choice != "auto":
         return choice == "always"
-    if forced := environ.get("FORCE_COLOR"):
-        return forced != "0"
+    if force_colour := environ.get("FORCE_COLOR"):
+        return force_colour != "0"
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
 
 
@@ -79,7 +79,7 @@ def console(stream: TextIO) -> Console:
         color_system="standard" if is_coloured else None,
         force_terminal=is_coloured or stream.isatty(),
         no_color=False,
-        width=None if stream.isatty() else ENDLESS,
+        width=None if stream.isatty() else UNLIMITED_COLUMNS,
         markup=False,
         emoji=False,
         highlight=False,
@@ -114,10 +114,12 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out = console(sys.stdout)
     columns = list(zip(heads, *rows, strict=True))
-    out.width = max(out.width, sum(max(cell_len(str(each)) + 2 for each in column) for column in columns[:-1]) + LEAST)
-    with out.capture() as captured:
+    out.width = max(
+        out.width, sum(max(cell_len(str(cell)) + 2 for cell in column) for column in columns[:-1]) + MIN_LAST_COLUMN
+    )
+    with out.capture() as capture:
         out.print(table)
-    out.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
+    out.file.write(re.sub(r" +$", "", capture.get(), flags=re.MULTILINE))
 
 
 def marked(mark: str, colour: str, text: str | Text) -> Text:
@@ -125,10 +127,10 @@ def marked(mark: str, colour: str, text: str | Text) -> Text:
     return Text.assemble((mark, colour), text)
 
 
-def linked(path: str, shown: str) -> Text:
+def linked(path: str, text: str) -> Text:
     """Return a path as a clickable link, if colour is on."""
-    escaped = re.sub(r"[^\w/.~-]", lambda sign: quote(sign[0], errors="surrogateescape"), path)
-    return Text(shown, Style(link=f"file://{escaped}"))
+    escaped_path = re.sub(r"[^\w/.~-]", lambda sign: quote(sign[0], errors="surrogateescape"), path)
+    return Text(text, Style(link=f"file://{escaped_path}"))
 
 
 def diff_text(diff: str) -> Text:
@@ -151,8 +153,8 @@ def question_text(message: str) -> Text:
             continue
         end = lines.index(opening[1], at)
         block = "\n".join(lines[at:end])
-        styled = diff_text(block) if opening[2] == "diff" else Text(block, "bold" if opening[2] == "bash" else "")
-        for part in styled.split("\n", allow_blank=True):
+        styled_block = diff_text(block) if opening[2] == "diff" else Text(block, "bold" if opening[2] == "bash" else "")
+        for part in styled_block.split("\n", allow_blank=True):
             text.append("  ").append_text(part).append("\n")
         at = end + 1
     text.rstrip()
@@ -176,14 +178,14 @@ class Spinner:
         self._since = 0.0
         self._frame = 0
         self._is_shown = False
-        self._waiting: list[str] = []
+        self._pending_output: list[str] = []
 
     @asynccontextmanager
     async def running(self, text: str = "") -> AsyncGenerator[Spinner]:
         self.say(text)
         async with anyio.create_task_group() as group:
             if can_move():
-                group.start_soon(self._turn)
+                group.start_soon(self._animate)
             try:
                 yield self
             finally:
@@ -200,7 +202,7 @@ class Spinner:
     def write(self, text: str) -> None:
         """Write other output above the spinner. While a question is open, keep the output for later."""
         if self.is_paused:
-            self._waiting.append(text)
+            self._pending_output.append(text)
             return
         self.erase()
         sys.stderr.write(text)
@@ -219,11 +221,11 @@ class Spinner:
     def resume(self) -> None:
         self.is_paused = False
         self._since = anyio.current_time()
-        waiting, self._waiting = self._waiting, []
-        for text in waiting:
+        texts, self._pending_output = self._pending_output, []
+        for text in texts:
             self.write(text)
 
-    async def _turn(self) -> None:
+    async def _animate(self) -> None:
         try:
             "⠋".encode(sys.stderr.encoding or "ascii")
             frames = FRAMES
@@ -233,9 +235,9 @@ class Spinner:
             await anyio.sleep(FRAME_SECONDS)
             if self._text and not self.is_paused and anyio.current_time() > self._since + PATIENCE_SECONDS:
                 self._frame += 1
-                shown = f"{frames[self._frame % len(frames)]} {visible(self._text.partition(chr(10))[0])}"
+                line = f"{frames[self._frame % len(frames)]} {visible(self._text.partition(chr(10))[0])}"
                 columns = console(sys.stderr).width - 1
-                sys.stderr.write(ERASE + (set_cell_size(shown, columns) if cell_len(shown) > columns else shown))
+                sys.stderr.write(ERASE + (set_cell_size(line, columns) if cell_len(line) > columns else line))
                 sys.stderr.flush()
                 self._is_shown = True
 
@@ -272,41 +274,41 @@ async def read_key(prompt: str, keys: Container[str], default: str) -> str:
     import termios  # noqa: PLC0415 - loaded only on POSIX
     import tty  # noqa: PLC0415
 
-    before = termios.tcgetattr(0)
+    old_attributes = termios.tcgetattr(0)
     try:
         tty.setcbreak(0, termios.TCSAFLUSH)
         sys.stderr.write(prompt)
         sys.stderr.flush()
         while True:
             await anyio.wait_readable(0)
-            pressed = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("ascii", "replace").lower()
-            if not pressed or pressed.startswith("\x04"):
+            data = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("ascii", "replace").lower()
+            if not data or data.startswith("\x04"):
                 raise EOFError
-            for sign in _SEQUENCE.sub("", pressed):
+            for sign in _SEQUENCE.sub("", data):
                 if (key := default if sign in "\r\n" else sign) in keys:
                     return key
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        termios.tcsetattr(0, termios.TCSADRAIN, old_attributes)
 
 
-def ask(question: str, otherwise: str) -> None:
+def ask(question: str, failure: str) -> None:
     """Ask whether to continue.
 
-    Without a yes, the command fails with `otherwise`, a message that says what did not happen.
+    Unless the user says yes, the command fails with the message `failure`, which says what did not happen.
     """
-    anyio.run(agree, question, otherwise)
+    anyio.run(confirm, question, failure)
 
 
-async def agree(question: str, otherwise: str) -> None:
+async def confirm(question: str, failure: str) -> None:
     """Ask a question like `ask`, but let other tasks run during the wait."""
     if not sys.stdin.isatty():
-        raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Use --yes.")
+        raise CommandFailure(f"{failure}: nobody can answer here (standard input is not a terminal). Use --yes.")
     if not await says_yes(question):
-        raise CommandFailure(f"{otherwise}.")
+        raise CommandFailure(f"{failure}.")
 
 
 async def says_yes(question: str) -> bool:
-    """Ask for a yes with a single key; Enter means no."""
+    """Ask a question that a single key answers, `y` or `n`; Enter means no."""
     try:
         key = await read_key(f"{question} [y/N] ", "yn", default="n")
     except EOFError:
@@ -326,62 +328,68 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
     """Ask for each field of a flat form. Return the form's content, or `None` if the user declined."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
-    required = set(cast("Sequence[str]", schema.get("required", ())))
+    required_names = set(cast("Sequence[str]", schema.get("required", ())))
     try:
         if is_consent(schema):
-            offered = {KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS}
-            show("", *(f"  {key}  {visible_line(title)}" for key, (_, title) in offered.items()), stream=sys.stderr)
+            choices_by_key = {
+                KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS
+            }
+            show(
+                "",
+                *(f"  {key}  {visible_line(title)}" for key, (_, title) in choices_by_key.items()),
+                stream=sys.stderr,
+            )
             no = KEYS[Decision.DENY.value]
-            shown = "/".join(key.upper() if key == no else key for key in offered)
-            value, title = offered[await read_key(f"[{shown}] ", offered, default=no)]
+            key_list = "/".join(key.upper() if key == no else key for key in choices_by_key)
+            value, title = choices_by_key[await read_key(f"[{key_list}] ", choices_by_key, default=no)]
             show(visible_line(title), stream=sys.stderr)
             return {DECISION: value}
         show("Press Ctrl-D to leave the question unanswered.", stream=sys.stderr)
-        given: dict[str, Any] = {}
+        content: dict[str, Any] = {}
         for name, field in fields.items():
             # A free-text field is unnecessary if another answer to its question was chosen.
-            chosen = [
-                value for key, value in given.items() if field.get("title") == f"{fields[key].get('title')}: {OTHER}"
+            other_answers = [
+                value for key, value in content.items() if field.get("title") == f"{fields[key].get('title')}: {OTHER}"
             ]
-            if all(value in (None, OTHER) or (isinstance(value, list) and OTHER in value) for value in chosen):
-                given[name] = await _value(field, is_required=name in required)
+            if all(value in (None, OTHER) or (isinstance(value, list) and OTHER in value) for value in other_answers):
+                content[name] = await _value(field, is_required=name in required_names)
     except EOFError:
         sys.stderr.write("\n")
         return None
-    return {name: value for name, value in given.items() if value not in (None, "", [None])}
+    return {name: value for name, value in content.items() if value not in (None, "", [None])}
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the possible values, each with its title; empty for a text field."""
     items: Mapping[str, Any] = field.get("items", field)
-    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
+    options: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
     values: Sequence[str] = items.get("enum", ())
-    choices = [(each["const"], each.get("title", each["const"])) for each in titled]
+    choices = [(option["const"], option.get("title", option["const"])) for option in options]
     return choices or list(zip(values, items.get("enumNames", values), strict=True))
 
 
 async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     title = visible_line(str(field.get("title", "")))
-    about = visible_line(str(field.get("description", "")))
-    sys.stderr.write(f"\n{title}: {about}\n" if about else "")
+    description = visible_line(str(field.get("description", "")))
+    sys.stderr.write(f"\n{title}: {description}\n" if description else "")
     if field.get("type") == "boolean":
         return await says_yes(title)
     choices = _choices(field)
     if not choices:
         return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
-    for number, (_, shown) in enumerate(choices, start=1):
-        sys.stderr.write(f"  {number}  {visible_line(shown)}\n")
+    for number, (_, choice_title) in enumerate(choices, start=1):
+        sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
-    which = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
+    prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
 
     def is_accepted(line: str) -> bool:
-        return _picked(line, choices, several=several) is not None or not (line or is_required)
+        return _parse_choices(line, choices, several=several) is not None or not (line or is_required)
 
-    picked = _picked(await _line(which, is_accepted), choices, several=several) or [None]
-    return picked if several else picked[0]
+    selected_values = _parse_choices(await _line(prompt, is_accepted), choices, several=several) or [None]
+    return selected_values if several else selected_values[0]
 
 
-def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
+def _parse_choices(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
     """Return the values that a line names, by number or by value; `None` if it contains anything else."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}

@@ -13,7 +13,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
-from server.console.call_command import GivenArguments, read_arguments
+from server.console.call_command import RawArguments, read_arguments
 from server.console.terminal import Spinner, note, show, show_json, show_table
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.requests.protocol_mapping import tool_to_wire
@@ -80,8 +80,8 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             if as_json:
                 show_json(listing(tools, catalog.names, standings))
             else:
-                asked = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
-                show_listing(tools, asked, catalog.names, standings)
+                verdicts = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
+                show_listing(tools, verdicts, catalog.names, standings)
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
@@ -101,27 +101,33 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> dict[str, Any]:
     """Return the tools as a client sees them, the changed names, and the tools that are hidden because of their names.
 
-    With a lock file, each tool also has its lock status.
+    If there is a lock file, the result also contains the lock status of upstream tools, keyed by name.
     """
 
-    def about(entry: Any, **more: str | None) -> dict[str, str | None]:
+    def name_entry(entry: Any, **details: str | None) -> dict[str, str | None]:
         origin = entry.origin
-        return {"name": entry.name, "server": origin.alias, "tool": origin.name, "fullName": origin.full_name, **more}
+        return {
+            "name": entry.name,
+            "server": origin.alias,
+            "tool": origin.name,
+            "fullName": origin.full_name,
+            **details,
+        }
 
-    changed = [about(entry, change=entry.change.value) for entry in names.changed]
-    hidden = [about(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    listed = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
-    return {**listed, **({"approval": dict(standings)} if standings else {})}
+    changed_names = [name_entry(entry, change=entry.change.value) for entry in names.changed]
+    hidden_names = [name_entry(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
+    result = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed_names, "hidden": hidden_names}
+    return {**result, **({"approval": dict(standings)} if standings else {})}
 
 
 def show_listing(
-    tools: Sequence[BaseTool[Any]], asked: Mapping[str, Verdict], names: NameMap, standings: Mapping[str, str]
+    tools: Sequence[BaseTool[Any]], verdicts: Mapping[str, Verdict], names: NameMap, standings: Mapping[str, str]
 ) -> None:
     rows: list[tuple[str, str, str]] = []
     for tool in tools:
         sentence = re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:")
-        about = textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
-        rows.append((tool.name, ASKED[asked[tool.name]], about))
+        summary = textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
+        rows.append((tool.name, ASKED[verdicts[tool.name]], summary))
         if standing := standings.get(tool.name):
             rows.append(("", "", f"= {visible_line(standing)}"))
         if isinstance(tool, DiscoveredMCPTool) and tool.name != full_name(tool.alias, tool.upstream_name):
@@ -131,10 +137,10 @@ def show_listing(
     show_table(("tool", "asked first", "what it does"), rows)
     show("", LEGEND)
     if names.hidden:
-        show("", "Not listed:", *(f"  {visible_line(str(hidden))}" for hidden in names.hidden))
+        show("", "Not listed:", *(f"  {visible_line(str(hidden_name))}" for hidden_name in names.hidden))
 
 
-def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:
+def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, RawArguments]:
     """Parse the name and arguments of a call, which may be written like a rule."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
@@ -144,21 +150,21 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
     names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
-    meant = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
-    name = next((name for name in _CALLS if name in meant), None)
+    possible_names = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
+    name = next((name for name in _CALLS if name in possible_names), None)
     if name is None:
         raise UsageError(f"'{like_rule[1]}(...)' is not a known form. Use Bash, Read, Edit, ..., or TOOL key=value.")
-    (parameter, others), text = _CALLS[name], like_rule[2].strip()
+    (parameter, other_arguments), text = _CALLS[name], like_rule[2].strip()
     if name == SHELL and text.endswith(":*"):
         text = f"{text[:-2]} *"
     elif name == FETCHING and "://" not in text:
         text = f"https://{text.removeprefix('domain:').strip().removeprefix('*.')}/"
     elif "path" in parameter:
         text = os.path.expanduser(text[1:] if text.startswith("//") else text)
-    return name, GivenArguments({}, {parameter: text, **others})
+    return name, RawArguments({}, {parameter: text, **other_arguments})
 
 
-def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as_json: bool) -> int:
+def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments, *, as_json: bool) -> int:
     """Print what would be decided. Return exit code 1 if the call cannot be judged."""
 
     async def explain() -> int:
@@ -166,27 +172,27 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
         async with app.running():
             owner = app.pool.owner_of(name)
             if owner is not None:
-                await connect(app, [owner])  # wait for no other servers, because they may be slow
+                await connect(app, [owner])  # do not wait for other servers, because they may be slow
             tool = app.registry.find(name)
-            is_theirs = isinstance(tool, DiscoveredMCPTool)
-            arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
+            is_upstream_tool = isinstance(tool, DiscoveredMCPTool)
+            arguments = raw_arguments.typed(tool.parameter_schema) if is_upstream_tool else raw_arguments.as_text()
             try:
                 if tool is None and owner is None:
-                    like, told = ", ".join(app.registry.not_registered(name).nearest), ""
+                    similar_names, hint = ", ".join(app.registry.not_registered(name).nearest), ""
                     if BETWEEN not in name and name not in _CALLS:
-                        told = f" Did you mean {f'{like}, or ' if like else ''}'Bash({name})'?"
-                    raise UsageError(f"there is no tool '{name}'.{told} coretools-mcp tools lists the tools.")
-                judged = await app.running_server.judge(FunctionCall(name, arguments))
+                        hint = f" Did you mean {f'{similar_names}, or ' if similar_names else ''}'Bash({name})'?"
+                    raise UsageError(f"there is no tool '{name}'.{hint} coretools-mcp tools lists the tools.")
+                judgement = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # If the server is unavailable, say so, because the tool may exist.
                 reason = error if owner is None or owner.live_session is not None else owner.unavailable()
                 sys.stderr.write(f"coretools-mcp: {visible(reason.message)}\n")
                 return EXIT_FAILED
         if not as_json:
-            sys.stdout.write(_as_text(judged))
+            sys.stdout.write(_as_text(judgement))
             return 0
-        permission = judged.permission
-        whole = {
+        permission = judgement.permission
+        result = {
             "verdict": permission.verdict.value,
             "reason": permission.reason,
             "view": dict(permission.view.facts) if permission.view is not None else None,
@@ -195,34 +201,34 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
             ],
             "answers": [
                 {"answer": choice.decision.value, "title": choice.title, "rules": list(choice.rules)}
-                for choice in judged.choices
+                for choice in judgement.choices
             ],
         }
-        show_json(whole)
+        show_json(result)
         return 0
 
     return anyio.run(until_signal, explain)
 
 
-def _as_text(judged: Judgement) -> str:
-    permission = judged.permission
+def _as_text(judgement: Judgement) -> str:
+    permission = judgement.permission
     lines = [f"{permission.verdict}: {visible(permission.reason)}"]
-    shown = [visible_line(without_gaps(part.source)) or "(the whole command)" for part in permission.parts]
-    shown = [part if len(part) <= MAX_PART_CHARS else f"{part[: MAX_PART_CHARS - 3]}..." for part in shown]
-    if shown:
-        width = max(map(len, shown))
+    part_texts = [visible_line(without_gaps(part.source)) or "(the whole command)" for part in permission.parts]
+    part_texts = [part if len(part) <= MAX_PART_CHARS else f"{part[: MAX_PART_CHARS - 3]}..." for part in part_texts]
+    if part_texts:
+        width = max(map(len, part_texts))
         lines.append("")
-        for source, part in zip(shown, permission.parts, strict=True):
+        for source, part in zip(part_texts, permission.parts, strict=True):
             lines.append(f"  {part.verdict:<5}  {source:<{width}}  {visible_line(part.reason)}")
     if permission.view is not None:
         lines.append("")
         for name, value in permission.view.facts.items():
             text = value if isinstance(value, str) else ", ".join(value)
             lines.append(f"  {name + ':':<9}{visible_line(text)}")
-    if judged.choices:
-        width = max(len(choice.decision) for choice in judged.choices)
+    if judgement.choices:
+        width = max(len(choice.decision) for choice in judgement.choices)
         lines += ["", "The answers on offer, and the rules that they would add:"]
-        for choice in judged.choices:
+        for choice in judgement.choices:
             lines.append(f"  {choice.decision:<{width}}  {visible_line(choice.title)}")
             lines += [f"  {'':<{width}}    {visible_line(rule)}" for rule in choice.rules]
     return "\n".join(lines) + "\n"

@@ -33,7 +33,7 @@ from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
-SCREEN_LINES = 20  # longer output ends with a copy of the lines about what runs or is allowed, at most this many
+SCREEN_LINES = 20  # after longer output, lines about what runs or is allowed are repeated, at most this many
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -67,32 +67,34 @@ def list_trusted(environ: Mapping[str, str]) -> int:
 
 
 def remove(folder: str, environ: Mapping[str, str]) -> int:
-    real, store = os.path.realpath(folder), _store(environ)
+    real_folder, store = os.path.realpath(folder), _store(environ)
     try:
-        was_trusted = trust_folder(store, real, None)
+        was_trusted = trust_folder(store, real_folder, None)
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
-    sys.stdout.write(f"{visible_line(real)} {'is no longer trusted' if was_trusted else 'was not trusted'}.\n")
+    sys.stdout.write(f"{visible_line(real_folder)} {'is no longer trusted' if was_trusted else 'was not trusted'}.\n")
     return 0
 
 
 def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
-    real, store = os.path.realpath(folder), _store(environ)
-    shown = visible_line(real)
-    if not os.path.isdir(real):
+    real_folder, store = os.path.realpath(folder), _store(environ)
+    display_path = visible_line(real_folder)
+    if not os.path.isdir(real_folder):
         raise CommandFailure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
-    found = find_files(real, AGENT_CLIS.values())
-    files = [file for file in found if file.content is not None]
-    unused: list[str] = []
-    skills = list(skills_below(Workspace([real]), real, unused))
-    programs = programs_in(real)
+    workspace_files = find_files(real_folder, AGENT_CLIS.values())
+    files = [file for file in workspace_files if file.content is not None]
+    skill_problems: list[str] = []
+    skills = list(skills_below(Workspace([real_folder]), real_folder, skill_problems))
+    programs = programs_in(real_folder)
     if not (files or skills or programs):
-        others = (
+        other_places = (
             *(f"{place}/*/{MAIN_FILE}" for place in PLACES),
             *(f"language servers in {place}" for place in IN_WORKSPACE),
         )
-        looked = ", ".join((*(file.name for file in found), *others))
-        raise CommandFailure(f"there are no settings in {shown}, so there is nothing to trust. Searched for {looked}.")
+        searched_places = ", ".join((*(file.name for file in workspace_files), *other_places))
+        raise CommandFailure(
+            f"there are no settings in {display_path}, so there is nothing to trust. Searched for {searched_places}."
+        )
     lines: list[str] = []
     runs: list[str] = []
     usable: list[WorkspaceFile] = []
@@ -107,9 +109,9 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     if (files and not usable) or any(file.cli is None and file not in usable for file in files):
         raise CommandFailure(" ".join(problems))
     for name, _, skill in skills:
-        lines += [visible_line(os.path.join(real, *name.split("/")))]
+        lines += [visible_line(os.path.join(real_folder, *name.split("/")))]
         lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.about)}"]
-    lines += [f"  note: {visible_line(why)}" for why in unused[:MAX_NOTES]]
+    lines += [f"  note: {visible_line(problem)}" for problem in skill_problems[:MAX_NOTES]]
     starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
     lines += [f"would {line}" for line in starts]
     runs += starts
@@ -118,16 +120,16 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     if len(lines) > SCREEN_LINES and runs:
         sys.stdout.write("In summary, what runs and what is allowed:\n")
         for line in runs[:SCREEN_LINES]:
-            cut = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
-            sys.stdout.write(f"  would {cut}\n")
+            truncated = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
+            sys.stdout.write(f"  would {truncated}\n")
         if len(runs) > SCREEN_LINES:
             sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
     if not is_sure:
-        ask(f"Trust {shown}?", "nothing was trusted")
-    seen = {file.name: digest(file.content or b"") for file in usable}
-    seen |= {**programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
-    _trust_if_it_starts(store, real, seen, environ)
-    sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
+        ask(f"Trust {display_path}?", "nothing was trusted")
+    digests = {file.name: digest(file.content or b"") for file in usable}
+    digests |= {**programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
+    _trust_if_it_starts(store, real_folder, digests, environ)
+    sys.stdout.write(f"{display_path} is trusted, with its settings, skills and programs as they are now.\n")
     return 0
 
 
@@ -146,15 +148,17 @@ def _store(environ: Mapping[str, str]) -> str:
     return store
 
 
-def _trust_if_it_starts(store: str, real: str, seen: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Trust a folder, unless that would prevent startup in a mode that works now."""
+def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Trust a folder, unless the server would then not start. With `--settings`, only a new problem counts."""
     try:
-        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
-        trust_folder(store, real, seen)
-        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
-            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
-                trust_folder(store, real, None)
-                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
+        old_problems = [_why_no_start(cli, real_folder, environ) for cli in (None, *AGENT_CLIS)]
+        trust_folder(store, real_folder, digests)
+        for cli, old_problem in zip((None, *AGENT_CLIS), old_problems, strict=True):
+            if (problem := _why_no_start(cli, real_folder, environ)) and (cli is None or problem != old_problem):
+                trust_folder(store, real_folder, None)
+                raise CommandFailure(
+                    f"nothing was trusted, because the server would not start: {visible_line(problem)}"
+                )
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
 
@@ -169,31 +173,31 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     sanitize(layer, (), diagnostics)
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
-    # Nothing is hidden or truncated, because the text comes from the workspace.
-    here: list[str] = []
-    others: list[str] = []
-    for table, what in ENTRIES.items():
-        for name, given in table_at(layer.data, table).items():
-            entry = cast("Tree", given) if isinstance(given, dict) else {}
-            verb = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
-            here.append(f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}")
+    # Hide and truncate nothing: the user must be able to review all that the file would do.
+    active_lines: list[str] = []
+    other_lines: list[str] = []
+    for table, kind in ENTRIES.items():
+        for name, raw_entry in table_at(layer.data, table).items():
+            entry = cast("Tree", raw_entry) if isinstance(raw_entry, dict) else {}
+            verb = f"connect to the {kind}" if is_remote(entry) else f"start the {kind}"
+            active_lines.append(f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}")
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
         if key[0] in ENTRIES:
             continue
         if key in COMMANDS and value:
             words = cast("list[Any]", value) if isinstance(value, list) else [value]
-            here.append(f"{COMMANDS[key]}: {command_text(words)}")
+            active_lines.append(f"{COMMANDS[key]}: {command_text(words)}")
         elif key not in RULES or not isinstance(value, list):
-            others.append(f"set {visible_line(dotted(path))} to {as_text(value)}")
+            other_lines.append(f"set {visible_line(dotted(path))} to {as_text(value)}")
         elif value:
             rules = visible_line(", ".join(str(rule) for rule in cast("list[Any]", value)))
-            (here if RULES[key].startswith("allow") else others).append(f"{RULES[key]}: {rules}")
-    here = [without_gaps(line) for line in here]
-    counts = "" if file.cli is None else f", if {file.cli.title}'s settings are read (--settings)"
-    lines.append(f"{visible_line(file.path)}{counts}")
-    lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
+            (active_lines if RULES[key].startswith("allow") else other_lines).append(f"{RULES[key]}: {rules}")
+    active_lines = [without_gaps(line) for line in active_lines]
+    condition = "" if file.cli is None else f", if {file.cli.title}'s settings are read (--settings)"
+    lines.append(f"{visible_line(file.path)}{condition}")
+    lines += [f"  would {line}" for line in (*active_lines, *map(without_gaps, other_lines)) or ["change nothing"]]
     lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
     if len(diagnostics.warnings) > MAX_NOTES:
         lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more not shown.")
-    runs += here
+    runs += active_lines

@@ -56,11 +56,14 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """Open the journal that the settings name. Its `ToolError`s end the command with their message."""
-    opened = LazyJournal(report).open
-    if opened is None:
+    """Open the journal that the settings name.
+
+    A `ToolError` raised within the context ends the command with the error's message.
+    """
+    open_journal = LazyJournal(report).open
+    if open_journal is None:
         raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")
-    with closing(opened()) as journal:
+    with closing(open_journal()) as journal:
         try:
             yield journal
         except ToolError as error:

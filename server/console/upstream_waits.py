@@ -28,19 +28,19 @@ def quiet_log(level: str) -> None:
 
 async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
     """Start all upstreams. Wait until each of `upstreams` is connected or has failed; show those still connecting."""
-    waited = list(upstreams)
+    waiting_for = list(upstreams)
 
-    def tell() -> None:
-        spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
+    def update_spinner() -> None:
+        spinner.say(f"waiting for {', '.join(upstream.alias for upstream in waiting_for)}" if waiting_for else "")
 
     async def wait(upstream: Upstream) -> None:
         await upstream.known.wait()
-        waited.remove(upstream)
-        tell()
+        waiting_for.remove(upstream)
+        update_spinner()
 
     async with Spinner().running() as spinner:
         app.start_upstreams()
-        tell()
+        update_spinner()
         async with anyio.create_task_group() as group:
             for upstream in upstreams:
                 group.start_soon(wait, upstream)
@@ -49,38 +49,38 @@ async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
 def published_tools(app: App, alias: str) -> str:
     """Return how many tools of an upstream are published."""
     number = sum(origin.alias == alias for origin in app.pool.catalog.names.published.values())
-    return tools_said(number)
+    return tool_count_text(number)
 
 
-def tools_said(number: int) -> str:
+def tool_count_text(number: int) -> str:
     return f"{number} {'tool' if number == 1 else 'tools'}"
 
 
-def why_it_failed(upstream: Upstream) -> str:
+def failure_text(upstream: Upstream) -> str:
     """Return why an upstream failed: the error, and over stdio also the command and how its program ended."""
     status, end = upstream.status, upstream.status.program_end
-    told = status.problem or "it did not answer"
+    text = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":
-        told += f" (its command is '{visible_line(upstream.entry.command or '')}'"
+        text += f" (its command is '{visible_line(upstream.entry.command or '')}'"
         if end is not None and end.exit is not None:
-            by = f"exit code {end.exit.code}" if end.exit.signal is None else end.exit.signal
-            told += f"; it ended with {by}"
-        told += ")"
-    return told
+            exit_text = f"exit code {end.exit.code}" if end.exit.signal is None else end.exit.signal
+            text += f"; it ended with {exit_text}"
+        text += ")"
+    return text
 
 
-def not_approved(counts: Mapping[str, int]) -> str:
+def unapproved_text(counts: Mapping[str, int]) -> str:
     """Return how many of a server's tools differ from the lock file, and how; empty if none does."""
     return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
-def last_words(upstream: Upstream) -> tuple[str, ...]:
+def last_output(upstream: Upstream) -> tuple[str, ...]:
     """Return the last lines of an upstream's standard error, without likely secrets."""
     end = upstream.status.program_end
     return tuple(visible_line(redact(line)) for line in end.last_lines) if end is not None else ()
 
 
-def show_failure(what: str, upstream: Upstream) -> None:
+def show_failure(subject: str, upstream: Upstream) -> None:
     """Print to standard error why an upstream failed, with its last output."""
-    note(f"{what}: {upstream.status.state}: {why_it_failed(upstream)}")
-    show(*(f"  its output: {line}" for line in last_words(upstream)), stream=sys.stderr)
+    note(f"{subject}: {upstream.status.state}: {failure_text(upstream)}")
+    show(*(f"  its output: {line}" for line in last_output(upstream)), stream=sys.stderr)

@@ -44,31 +44,39 @@ def read_file(path: str) -> bytes | None:
     Raises:
         CommandFailure: The file cannot be read, belongs to another user, or is not a regular file.
     """
-    shown = visible_line(path)
+    display_path = visible_line(path)
     try:
         info = os.stat(path)
         content = read_regular(path, MAX_CLIENT_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
-        said = f"{shown} cannot be read, or is not a regular file, so it was left unchanged"
-        raise CommandFailure(f"{said}. Fix that and try again.") from None
+        message = f"{display_path} cannot be read, or is not a regular file, so it was left unchanged"
+        raise CommandFailure(f"{message}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
         raise CommandFailure(
-            f"{shown} belongs to another user, so it was left unchanged. Run this command as that user."
+            f"{display_path} belongs to another user, so it was left unchanged. Run this command as that user."
         )
     if info.st_nlink > 1:
         raise CommandFailure(
-            f"{shown} has a second name (a hard link), which would keep the old content, so it was left unchanged."
-            " Use a symbolic link instead (ln -s)."
+            f"{display_path} has a second name (a hard link), which would keep the old content, so it was left "
+            "unchanged. Use a symbolic link instead (ln -s)."
         )
     if not os.access(path, os.W_OK):
-        raise CommandFailure(f"{shown} is not writable by you, so it was left unchanged. Change its mode (chmod u+w).")
+        raise CommandFailure(
+            f"{display_path} is not writable by you, so it was left unchanged. Change its mode (chmod u+w)."
+        )
     return content
 
 
 def confirm_change(
-    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
+    path: str,
+    old_content: bytes | None,
+    new_content: bytes | None,
+    documents: Sequence[Any],
+    *,
+    is_sure: bool,
+    is_dry: bool,
 ) -> bool:
     """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
@@ -77,30 +85,30 @@ def confirm_change(
     Raises:
         CommandFailure: The user did not agree.
     """
-    show(diff_text(shown_difference(path, before, after, documents)))
+    show(diff_text(shown_difference(path, old_content, new_content, documents)))
     sys.stdout.flush()
     if not is_dry and not is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
     return not is_dry
 
 
-def replace_content(path: str, before: bytes | None, after: bytes) -> None:
+def replace_content(path: str, old_content: bytes | None, new_content: bytes) -> None:
     """Replace a file's content, unless it has changed in the meantime. A symbolic link is kept.
 
     Raises:
         CommandFailure: The file has changed, or cannot be written.
     """
 
-    def changed(content: bytes) -> bytes:
-        check_unchanged(content, before)
-        return after
+    def checked_content(content: bytes) -> bytes:
+        check_unchanged(content, old_content)
+        return new_content
 
-    rewrite_file(path, changed)
+    rewrite_file(path, checked_content)
 
 
-def check_unchanged(content: bytes, before: bytes | None) -> None:
+def check_unchanged(content: bytes, old_content: bytes | None) -> None:
     """Raise `SettingsError` if a file has changed; `None` means that there was no file."""
-    if content != (before or b""):
+    if content != (old_content or b""):
         raise SettingsError(["it has changed in the meantime; run this again"])
 
 
@@ -118,8 +126,8 @@ def keep_private(path: str) -> None:
             os.chmod(path, mode & ~0o077)
         except OSError:
             raise CommandFailure(f"{visible_line(path)} cannot be made private, so nothing was added.") from None
-        said = f"the new content may contain secrets, so {visible_line(path)} is now readable only by you"
-        note(said)
+        message = f"the new content may contain secrets, so {visible_line(path)} is now readable only by you"
+        note(message)
 
 
 _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
@@ -145,13 +153,13 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
 
 def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
     """Build the failure that says why a file was not written, and what to do."""
-    shown = visible_line(path)
-    code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-    why = _WHY_NOT_WRITTEN.get(code, "the system does not allow it. Check this path and its folder")
-    return CommandFailure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")
+    display_path = visible_line(path)
+    code = (error if isinstance(error, ToolError) else explain(error, display_path)).code
+    reason = _WHY_NOT_WRITTEN.get(code, "the system does not allow it. Check this path and its folder")
+    return CommandFailure(f"{display_path} cannot be written, so nothing was changed: {reason}, and try again.")
 
 
-def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
+def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
     """Return those of an MCP client's servers that can be used here, keyed by alias, without coretools-mcp itself.
 
     Raises:
@@ -163,7 +171,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
 
     servers: Tree = {}
     ports = own_ports(environ)
-    for name, entry in given.items():
+    for name, entry in client_servers.items():
         alias = alias_of(name)
         if is_own(cast("Tree", entry), ports):
             diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
@@ -177,8 +185,8 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
         raise SettingsError(["There are no servers to import."])
     if not problems_with(servers):
         return servers
-    if without_any := problems_with({}):
-        raise SettingsError(without_any)
+    if own_problems := problems_with({}):
+        raise SettingsError(own_problems)
     usable: Tree = {}
     for alias, entry in servers.items():
         problems = problems_with({alias: entry})
@@ -195,22 +203,22 @@ def own_settings(environ: Mapping[str, str]) -> Tree:
     Raises:
         SettingsError: The file is not valid.
     """
-    own = user_file(environ)
-    content = read_settings_file(own, is_optional=True) if own is not None else None
-    return parse(content or b"", own or "")
+    path = user_file(environ)
+    content = read_settings_file(path, is_optional=True) if path is not None else None
+    return parse(content or b"", path or "")
 
 
 def own_ports(environ: Mapping[str, str]) -> list[int]:
     """Return the ports on which this program may listen: the default, and the one in the user's settings."""
     try:
-        configured = value_at(own_settings(environ), ("http", "port"))
+        port = value_at(own_settings(environ), ("http", "port"))
     except SettingsError:
-        configured = None
-    return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
+        port = None
+    return [DEFAULT_PORT, *([port] if isinstance(port, int) else [])]
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that prevent startup with these settings in addition to the user's own."""
+    """Return the problems that would prevent startup if `source` had this content, as in `settings_with`."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:
@@ -230,21 +238,21 @@ def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> Se
 
 
 def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
-    """Check that an edit at `place` would take effect, because no key on the way is ambiguous.
+    """Check that no key on the path to `place` is ambiguous: an edit of an ambiguous key might have no effect.
 
     Raises:
         CommandFailure: A key occurs more than once, or in two spellings.
         SettingsError: The file is not valid.
     """
-    doubt = doubtful_key(content or b"", place, path, max_bytes)
-    if doubt is not None:
-        said = f"{visible_line(path)}: {visible_line(doubt)}"
-        raise CommandFailure(f"{said}. Remove one of them and try again; nothing was changed.")
+    ambiguity = doubtful_key(content or b"", place, path, max_bytes)
+    if ambiguity is not None:
+        message = f"{visible_line(path)}: {visible_line(ambiguity)}"
+        raise CommandFailure(f"{message}. Remove one of them and try again; nothing was changed.")
 
 
 def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
     """Return the names of the servers that run the coretools-mcp command, or that reach it on one of these ports."""
-    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+    return [name for name, entry in servers.items() if isinstance(entry, dict) and is_own(cast("Tree", entry), ports)]
 
 
 def own_servers(environ: Mapping[str, str]) -> Tree:

@@ -46,10 +46,10 @@ MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejec
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
 ANSWER_SECONDS = 3.0  # limit for the first line of a response; after that, a server counts as stuck
-OPENING_SECONDS = 60.0  # the limit for opening the dashboard, which imports a lot first
+OPENING_SECONDS = 60.0  # limit for opening the dashboard, which must first import many modules
 PATH_BYTES = 100  # maximum length of the socket's path; the system allows 103 bytes on macOS and 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
-LOOK_SECONDS = 0.2  # interval between two checks of the log for a follower
+POLL_SECONDS = 0.2  # interval between two checks of the log for a follower
 NOT_OPENED = "the running server could not open the dashboard; run coretools-mcp logs to see why"
 SUFFIX = ".sock"  # ending of a socket's name once the server accepts connections
 
@@ -60,10 +60,10 @@ Answer = Callable[[Json], AsyncGenerator[Json]]
 def _is_private(folder: str) -> bool:
     """Return whether a folder belongs to this user and is closed to other users."""
     try:
-        about = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077 and is_ours(about)
+    return stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o077 and is_ours(status)
 
 
 def _make_room() -> str | None:
@@ -145,8 +145,8 @@ class ControlSocket:
             self._questioners -= 1
 
     async def _status(self, _: Json) -> AsyncGenerator[Json]:
-        about = {"pid": os.getpid(), "version": VERSION, "transport": self._transport}
-        yield {**about, "seconds": round(time.monotonic() - self._began, 1), **self._running_server.status()}
+        identity = {"pid": os.getpid(), "version": VERSION, "transport": self._transport}
+        yield {**identity, "seconds": round(time.monotonic() - self._began, 1), **self._running_server.status()}
 
     async def _logs(self, question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
@@ -160,18 +160,18 @@ class ControlSocket:
                 yield {"lines": lines}
                 if not follows:
                     return
-                await anyio.sleep(LOOK_SECONDS)
+                await anyio.sleep(POLL_SECONDS)
         finally:
             self._followers -= follows
 
-    async def _serve_page(self, page: Dashboard, opened: anyio.Event) -> None:
+    async def _serve_page(self, page: Dashboard, is_open: anyio.Event) -> None:
         try:
-            await page.serve(opened)
+            await page.serve(is_open)
         except Exception:
             logger.exception("the dashboard has ended because of an internal error")
         finally:
             self._pages.clear()
-            opened.set()
+            is_open.set()
 
     async def _dashboard(self, _: Json) -> AsyncGenerator[Json]:
         try:
@@ -182,16 +182,16 @@ class ControlSocket:
                 raise
             from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
-            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the dashboard"
-            how = f"{lacking} extra ({install_command('dashboard')}), and restart the server in its client."
-            yield {"error": how}
+            problem = "the running server lacks what the dashboard needs. Install coretools-mcp with the dashboard"
+            message = f"{problem} extra ({install_command('dashboard')}), and restart the server in its client."
+            yield {"error": message}
             return
         async with self._opening:
             if not self._pages:
                 self._pages.append(module.Dashboard(self._running_server))
-                opened = anyio.Event()
-                self._tasks.start_soon(self._serve_page, self._pages[0], opened)
-                await opened.wait()
+                is_open = anyio.Event()
+                self._tasks.start_soon(self._serve_page, self._pages[0], is_open)
+                await is_open.wait()
             answer = {"link": self._pages[0].link()} if self._pages else {"error": NOT_OPENED}
         yield answer
 
@@ -202,14 +202,14 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
     if path is None:
         logger.info("no control socket: there is no folder for it that other users cannot enter")
         return
-    unheard = path.removesuffix(SUFFIX)  # the socket gets its final name once the server accepts connections
+    temporary_path = path.removesuffix(SUFFIX)  # the socket gets its final name once the server accepts connections
     try:
         async with (
-            await anyio.create_unix_listener(unheard, mode=0o600) as listener,
+            await anyio.create_unix_listener(temporary_path, mode=0o600) as listener,
             anyio.create_task_group() as tasks,
         ):
             control = ControlSocket(running_server, transport, tasks)
-            os.rename(unheard, path)
+            os.rename(temporary_path, path)
             while True:
                 # If the process has no free file descriptor, it cannot accept connections for a while.
                 with suppress(OSError, anyio.BrokenResourceError):
@@ -218,7 +218,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:
-        for name in (unheard, path, link_file(path)):
+        for name in (temporary_path, path, link_file(path)):
             with suppress(OSError):
                 os.unlink(name)
 

@@ -16,7 +16,7 @@ from server.administration.log import HISTORY
 from server.requests.running_requests import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import (
@@ -50,14 +50,14 @@ def _clock(seconds: float) -> str:
 def about(running_server: RunningServer) -> str:
     """Describe the server of this page: its process and folders."""
     folders = running_server.folders
-    more = " ..." * (len(folders) > MAX_NAMED)
-    return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{more}"
+    ellipsis = " ..." * (len(folders) > MAX_NAMED)
+    return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{ellipsis}"
 
 
 def offered_choices(question: Question) -> list[Choice]:
     """Return the answers to offer; only a denial if the action is too long to show in full.
 
-    A truncated diff can still be approved, because the diff says that it is truncated, as in any other question.
+    A truncated diff can still be approved, because it says that it is truncated.
     """
     is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
@@ -68,13 +68,13 @@ def _is_whole(parts: QuestionParts) -> bool:
 
 
 def questions(running_server: RunningServer) -> dict[str, Any]:
-    """Return the waiting questions, each with the whole action, the reason, and the possible answers."""
-    shown: list[dict[str, Any]] = []
+    """Return the open questions, each with the whole action, the reason, and the possible answers."""
+    entries: list[dict[str, Any]] = []
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
-        more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
-        more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
-        shown.append(
+        notes = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
+        notes += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
+        entries.append(
             {
                 "id": pending.id,
                 "client": pending.client,
@@ -87,7 +87,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 # Only the beginning is rendered if the block is too long for the page.
                 "lines": visible(parts.block[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": _is_whole(parts),
-                "more": more,
+                "more": notes,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,
                 "choices": [
@@ -96,7 +96,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 ],
             }
         )
-    return {"questions": shown, "asks_here": running_server.asks_at_dashboard}
+    return {"questions": entries, "asks_here": running_server.asks_at_dashboard}
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
@@ -119,10 +119,10 @@ def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
 
 def servers(running_server: RunningServer) -> dict[str, Any]:
     live = running_server.live
-    usual: dict[str, Any] = {"problem": "", "transport": "", "is_on": True}
-    rows = [usual | each | {"state": str(each["state"])} for each in live.pool.report()]
+    defaults: dict[str, Any] = {"problem": "", "transport": "", "is_on": True}
+    rows = [defaults | entry | {"state": str(entry["state"])} for entry in live.pool.report()]
     rows += [
-        usual | {"alias": alias, "state": "switched off", "tools": 0, "is_on": False} for alias in live.switched_off
+        defaults | {"alias": alias, "state": "switched off", "tools": 0, "is_on": False} for alias in live.switched_off
     ]
     return {"servers": rows, "left_out": dict(live.pool.left_out)}
 
@@ -132,18 +132,18 @@ def log_of(alias: str) -> dict[str, Any]:
     return {"alias": alias, "lines": [redact(line) for line in lines]}
 
 
-async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
-    """Return the tools that match the search, grouped by the decision about their calls and its reason."""
-    words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
+async def tools(running_server: RunningServer, query: str) -> dict[str, Any]:
+    """Return the tools that match the search, grouped by the decision about their calls and the reason for it."""
+    words, catalog = query[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    shown = more = 0
+    shown_count = hidden_count = 0
     async for tool in in_turns(running_server.live.registry.get_all_tools()):
         if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
             continue
-        if shown == MAX_TOOLS:
-            more += 1
+        if shown_count == MAX_TOOLS:
+            hidden_count += 1
             continue
-        shown += 1
+        shown_count += 1
         permission = await running_server.permission_of(tool)
         verdict = {"allow": "Allowed", "ask": "Ask first", "deny": "Refused"}[permission.verdict]
         groups.setdefault((verdict, permission.reason.removeprefix(f"{tool.name} ")), []).append(
@@ -154,13 +154,18 @@ async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
                 "standing": catalog.standing(tool.alias, tool.upstream_name)
                 if isinstance(tool, DiscoveredMCPTool)
                 else "",
-                "words": tool.words if isinstance(tool, StoppedMCPTool) else "",
+                "words": tool.words if isinstance(tool, BlockedMCPTool) else "",
                 "version": tool.version,
             }
         )
     lock = catalog.lock
     by_reason = [{"verdict": verdict, "reason": reason, "tools": group} for (verdict, reason), group in groups.items()]
-    return {"groups": by_reason, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
+    return {
+        "groups": by_reason,
+        "query": query,
+        "more": hidden_count,
+        "closed": lock.why_closed if lock is not None else "",
+    }
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:
@@ -175,11 +180,11 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
                 "client": name,
                 "status": status_text(job),
                 "started": _clock(time.time() - time.monotonic() + job.running.started_at),
-                "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended is not None else "",
+                "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended_at is not None else "",
                 "command": job.request.command,
                 "folder": job.request.folder_name or job.request.folder,
                 "output": newest_text(job.running.output),
-                "runs": job.ended is None,
+                "runs": job.ended_at is None,
             }
             for name, table in tables
             for job in reversed(table.all() if table is not None else ())
@@ -190,7 +195,7 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
 async def memory(running_server: RunningServer) -> dict[str, Any]:
     return {
         "memories": [
-            {"client": who, "title": what, "text": text} for who, what, text in await running_server.memories()
+            {"client": client, "title": title, "text": text} for client, title, text in await running_server.memories()
         ]
     }
 
@@ -201,7 +206,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
     workspace = running_server.workspace_of_person()
     try:
-        found = running_server.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
+        entries = running_server.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
     except ToolError as error:
         return {"changes": [], "problem": error.message}
     return {
@@ -215,7 +220,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
                 "state": "undone" if change.is_undone else f"undoes {change.undoes}" if change.undoes else "",
                 "is_undone": bool(change.is_undone),
             }
-            for change in found
+            for change in entries
         ],
         "problem": "",
     }
@@ -224,14 +229,21 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
     """Return the decisions, newest first. This is slow, because secrets are removed from each decision."""
     records = [record() for record in reversed(latest)]
-    at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
-    return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}
+    times = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
+    return {
+        "records": [{**record, "at": time_of_day} for record, time_of_day in zip(records, times, strict=True)],
+        "file": file,
+    }
 
 
 def settings(running_server: RunningServer) -> dict[str, Any]:
     report = running_server.live.report
     rows = [
-        {"key": dotted(given.path), "value": as_text(shown_value(given.path, given.value)), "source": given.source}
-        for given in report.given
+        {
+            "key": dotted(setting.path),
+            "value": as_text(shown_value(setting.path, setting.value)),
+            "source": setting.source,
+        }
+        for setting in report.given
     ]
     return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}

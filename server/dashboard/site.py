@@ -57,7 +57,7 @@ MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # maximum length of the reason for a denial
 MAX_CONNECTIONS = 100  # concurrent connections; beyond this, those that have been idle longest are closed
 MAX_STREAMS = 20  # concurrent pages with live updates
-STREAM_LOOK_SECONDS = 0.5  # interval between two checks for changes
+STREAM_POLL_SECONDS = 0.5  # interval between two checks for changes
 END_SECONDS = 2.0  # how long open pages may delay the server's exit
 STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages
 HEADERS = {
@@ -84,7 +84,7 @@ PAGES = {
     "settings": "Settings",
 }
 ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
-GONE = "This question is no longer waiting: it was answered, its call ended, or its time ran out. Nothing was changed."
+GONE = "This question is no longer open: it was answered, its call ended, or its time ran out. Nothing was changed."
 INTERNAL_ERROR = "The server could not do this because of an internal error. Run coretools-mcp logs to see why."
 NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
@@ -99,12 +99,12 @@ class BrowserSession:
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
-    def form_token(self, path: str, shown: str) -> str:
+    def form_token(self, path: str, content: str) -> str:
         """Return the token that a form must carry, bound to its path and content."""
-        return hmac.new(self.secret, f"{path}\n{shown}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self.secret, f"{path}\n{content}".encode(), hashlib.sha256).hexdigest()
 
-    def accepts(self, token: str, path: str, shown: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.form_token(path, shown).encode())
+    def accepts(self, token: str, path: str, content: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.form_token(path, content).encode())
 
 
 class SignIn:
@@ -116,7 +116,7 @@ class SignIn:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
-        """Return a code for one link."""
+        """Return a new one-time code for a sign-in link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MAX_CODES:
@@ -144,7 +144,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _made_visible(value: object) -> object:
+def _escape_invisible(value: object) -> object:
     return visible(value) if type(value) is str else value  # escaped text is a `Markup`, which stays unchanged
 
 
@@ -166,13 +166,13 @@ class Dashboard:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=_made_visible,
+            finalize=_escape_invisible,
         )
         environment.filters["quoted"] = partial(quote, safe="")
         self._templates = environment
-        running_server.look_on(self._changed)
+        running_server.notify_on_change(self._on_change)
 
-    async def serve(self, opened: anyio.Event) -> None:
+    async def serve(self, is_open: anyio.Event) -> None:
         """Serve on a free port of this machine until cancelled."""
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
             listener.bind((HOST, 0))
@@ -180,7 +180,7 @@ class Dashboard:
             self._port = listener.getsockname()[1]
             routes = [
                 Route("/open", self._ask_for_code, methods=["GET"]),
-                Route("/open", self._let_in, methods=["POST"]),
+                Route("/open", self._sign_in_browser, methods=["POST"]),
                 Route("/assets/{name}", self._asset, methods=["GET"]),
                 Route("/events", self._events, methods=["GET"]),
                 Route("/questions/{id}", self._answer, methods=["POST"]),
@@ -193,7 +193,9 @@ class Dashboard:
                 Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
             ]
-            site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
+            site = Starlette(
+                routes=routes, exception_handlers={HTTPException: self._error_page, Exception: self._error_page}
+            )
             config = uvicorn.Config(
                 _Guarded(site, {f"{HOST}:{self._port}", f"localhost:{self._port}"}, self._home),
                 log_config=None,
@@ -205,7 +207,7 @@ class Dashboard:
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
-            opened.set()
+            is_open.set()
             web = WebServer(config)
             serving = asyncio.create_task(web.serve(sockets=[listener]))
             try:
@@ -224,7 +226,7 @@ class Dashboard:
     def _cookie(self) -> str:
         return f"coretools_{self._port}"
 
-    def _changed(self) -> None:
+    def _on_change(self) -> None:
         self._changes += 1
 
     def _session(self, request: Request) -> BrowserSession:
@@ -234,16 +236,16 @@ class Dashboard:
         return session
 
     async def _ask_for_code(self, request: Request) -> Response:
-        return await self._rendered("open.html", None, code=request.query_params.get("code", ""))
+        return await self._render("open.html", None, code=request.query_params.get("code", ""))
 
-    async def _let_in(self, request: Request) -> Response:
+    async def _sign_in_browser(self, request: Request) -> Response:
         session = self._sign_in.use(str((await _form(request)).get("code", "")))
         if session is None:
-            used = (
+            message = (
                 "This link has already been used, or is older than a minute. Run coretools-mcp dashboard for a new one."
             )
-            raise HTTPException(HTTPStatus.FORBIDDEN, used)
-        response = self._on_to("")
+            raise HTTPException(HTTPStatus.FORBIDDEN, message)
+        response = self._redirect("")
         # Browsers send cookies to all ports of a host. Without the path, a server started by a command would receive
         # this cookie.
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
@@ -255,40 +257,43 @@ class Dashboard:
         running_server = self._running_server
         match name:
             case "":
-                shown = sections.questions(running_server)
+                content = sections.questions(running_server)
             case "calls":
-                shown = await THREADS.run(partial(sections.calls, tuple(running_server.recent_calls.calls)))
+                content = await THREADS.run(partial(sections.calls, tuple(running_server.recent_calls.calls)))
             case "servers":
-                shown = sections.servers(running_server)
+                content = sections.servers(running_server)
             case "tools":
-                shown = await sections.tools(running_server, request.query_params.get("q", ""))
+                content = await sections.tools(running_server, request.query_params.get("q", ""))
             case "jobs":
-                shown = sections.jobs(running_server)
+                content = sections.jobs(running_server)
             case "changes":
-                shown = await THREADS.run(partial(sections.changes, running_server))
+                content = await THREADS.run(partial(sections.changes, running_server))
             case "memory":
-                shown = await sections.memory(running_server)
+                content = await sections.memory(running_server)
             case "audit":
                 latest = tuple(running_server.audit.recent)
-                shown = await THREADS.run(partial(sections.audit, latest, running_server.audit.path))
+                content = await THREADS.run(partial(sections.audit, latest, running_server.audit.path))
             case _:
-                shown = sections.settings(running_server)
-        return await self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
+                content = sections.settings(running_server)
+        return await self._render(f"{name or 'questions'}.html", session, page=name, **content)
 
     async def _server_log(self, request: Request) -> Response:
         session = self._session(request)
-        return await self._rendered(
-            "log.html", session, page="servers", **sections.log_of(request.path_params["alias"])
-        )
+        return await self._render("log.html", session, page="servers", **sections.log_of(request.path_params["alias"]))
 
-    async def _rendered(
-        self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
+    async def _render(
+        self,
+        template: str,
+        session: BrowserSession | None,
+        status: int = HTTPStatus.OK,
+        page: str = "-",
+        **context: Any,
     ) -> Response:
         if self._is_confined is None:
             self._is_confined = await self._running_server.commands.are_confined(
                 self._running_server.live.report.settings.workspace.roots
             )
-        shown |= {
+        context |= {
             "home": self._home,
             "page": page,
             "pages": PAGES,
@@ -299,7 +304,7 @@ class Dashboard:
             "token": session.form_token if session is not None else None,
         }
         # Render in a thread, because a large page takes a while.
-        text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
+        text = await THREADS.run(lambda: self._templates.get_template(template).render(context))
         return HTMLResponse(text, status)
 
     async def _asset(self, request: Request) -> Response:
@@ -308,14 +313,14 @@ class Dashboard:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         return Response(await THREADS.run((FOLDER / name).read_bytes), media_type=kind)
 
-    async def _failed(self, request: Request, error: Exception) -> Response:
+    async def _error_page(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, sentence = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs the error
+        status, message = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs the error
         if isinstance(error, HTTPException):
             status = HTTPStatus(error.status_code)
             is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-            sentence = error.detail if is_page else "There is no such page."
-        return await self._rendered("failed.html", session, status, said=sentence)
+            message = error.detail if is_page else "There is no such page."
+        return await self._render("failed.html", session, status, message=message)
 
     async def _events(self, request: Request) -> Response:
         """Stream an event after each change, so that the page reloads its content."""
@@ -325,151 +330,157 @@ class Dashboard:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open. Close some.")
         self._streams += 1
 
-        async def said() -> AsyncIterator[str]:
+        async def stream() -> AsyncIterator[str]:
             try:
-                before: object = None
-                spoken = anyio.current_time()
+                previous: object = None
+                sent_at = anyio.current_time()
                 while not self._ending.is_set():
-                    now = self._state(page)
-                    if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
+                    current = self._state(page)
+                    if current != previous or anyio.current_time() > sent_at + STREAM_PULSE_SECONDS:
                         yield (
                             f"data: {len(self._running_server.questions.all())}\n\n"
-                            if now != before
+                            if current != previous
                             else ": still here\n\n"
                         )
-                        before, spoken = now, anyio.current_time()
-                    with anyio.move_on_after(STREAM_LOOK_SECONDS):
+                        previous, sent_at = current, anyio.current_time()
+                    with anyio.move_on_after(STREAM_POLL_SECONDS):
                         await self._ending.wait()
             finally:
                 self._streams -= 1
 
-        return StreamingResponse(said(), media_type="text/event-stream")
+        return StreamingResponse(stream(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """Return a value that differs if the content of the page or the waiting questions have changed."""
+        """Return a value that changes whenever the content of the page or the open questions change."""
         running_server = self._running_server
-        waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
+        open_questions = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
-                return waiting, self._changes
+                return open_questions, self._changes
             case "jobs":
                 jobs = [job for table in running_server.clients.job_tables() for job in table.all()]
-                return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
+                return open_questions, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(each.alias, each.status.state) for each in running_server.live.pool.upstreams]
-                off = (running_server.live.switched_off, running_server.switched_off)
-                return waiting, states, *off, running_server.live.registry.get_all_tools(), running_server.live.report
+                states = [(upstream.alias, upstream.status.state) for upstream in running_server.live.pool.upstreams]
+                disabled_names = (running_server.live.switched_off, running_server.switched_off)
+                return (
+                    open_questions,
+                    states,
+                    *disabled_names,
+                    running_server.live.registry.get_all_tools(),
+                    running_server.live.report,
+                )
             case "settings":
-                return waiting, running_server.live.report
+                return open_questions, running_server.live.report
             case "log":
-                return waiting, HISTORY.count
+                return open_questions, HISTORY.count
             case _:
-                return waiting
+                return open_questions
 
-    def _on_to(self, page: str) -> Response:
+    def _redirect(self, page: str) -> Response:
         """Redirect to a page, after a form has been processed."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
-    async def _sent(self, request: Request, shown: str) -> FormData:
+    async def _checked_form(self, request: Request, content: str) -> FormData:
         """Check that a signed-in browser sent this form to this path, and that the form is current."""
         session = self._session(request)
         form = await _form(request)
-        if not session.accepts(str(form.get("token", "")), request.url.path, shown):
-            old = "This form is out of date, or belongs to another page. Nothing was changed; reload the page."
-            raise HTTPException(HTTPStatus.FORBIDDEN, old)
+        if not session.accepts(str(form.get("token", "")), request.url.path, content):
+            message = "This form is out of date, or belongs to another page. Nothing was changed; reload the page."
+            raise HTTPException(HTTPStatus.FORBIDDEN, message)
         return form
 
-    async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
+    async def _question_and_form(self, request: Request) -> tuple[PendingQuestion, FormData]:
         """Return the question that a form answers, and the form. The question must still be open."""
         self._session(request)
-        pending = self._waiting(request)
-        form = await self._sent(request, pending.question.fingerprint)
-        return self._waiting(request), form  # the question may have been answered while the form was in transit
+        pending = self._open_question(request)
+        form = await self._checked_form(request, pending.question.fingerprint)
+        return self._open_question(request), form  # the question may have been answered while the form was in transit
 
-    def _waiting(self, request: Request) -> PendingQuestion:
+    def _open_question(self, request: Request) -> PendingQuestion:
         pending = self._running_server.questions.find(request.path_params["id"])
         if pending is None:
             raise HTTPException(HTTPStatus.CONFLICT, GONE)
         return pending
 
     async def _answer(self, request: Request) -> Response:
-        pending, form = await self._sent_for_question(request)
-        given = str(form.get("decision", ""))
-        offered = sections.offered_choices(pending.question)
-        choice = next((choice for choice in offered if choice.decision.value == given), None)
+        pending, form = await self._question_and_form(request)
+        decision = str(form.get("decision", ""))
+        choices = sections.offered_choices(pending.question)
+        choice = next((choice for choice in choices if choice.decision.value == decision), None)
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
         self._running_server.questions.give(pending, Answer(choice.decision, reason=reason))
-        return self._on_to("#next")
+        return self._redirect("#next")
 
     async def _wait_longer(self, request: Request) -> Response:
-        pending, _ = await self._sent_for_question(request)
+        pending, _ = await self._question_and_form(request)
         self._running_server.questions.wait_longer(pending)
-        return self._on_to("")
+        return self._redirect("")
 
     async def _switch_server(self, request: Request) -> Response:
         alias, action = request.path_params["alias"], request.path_params["action"]
-        await self._sent(request, alias)
+        await self._checked_form(request, alias)
         live = self._running_server.live
         if action not in ("restart", "on", "off") or alias not in live.report.upstreams:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
             live.switch(alias, is_on=is_on)
-        self._changed()
-        return self._on_to("servers")
+        self._on_change()
+        return self._redirect("servers")
 
     async def _change_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
-        stopped = self._running_server.stopped_tool(name) if action == "approve" else None
+        blocked_tool = self._running_server.stopped_tool(name) if action == "approve" else None
         # The approval is for the version that the page showed.
-        form = await self._sent(request, name if stopped is None else stopped.version)
-        if stopped is not None:
+        form = await self._checked_form(request, name if blocked_tool is None else blocked_tool.version)
+        if blocked_tool is not None:
             with _refusals_on_a_page():
-                await self._running_server.live.pool.catalog.approve(stopped)
+                await self._running_server.live.pool.catalog.approve(blocked_tool)
         elif action in ("on", "off"):
             self._running_server.switch_tool(name, is_on=action == "on")
         else:
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        return self._on_to(f"tools?q={quote(str(form.get('q', '')))}")
+        return self._redirect(f"tools?q={quote(str(form.get('q', '')))}")
 
     async def _stop_job(self, request: Request) -> Response:
-        wanted = request.path_params["id"]
-        await self._sent(request, wanted)
+        job_id = request.path_params["id"]
+        await self._checked_form(request, job_id)
         for table in self._running_server.clients.job_tables():
             for job in table.all():
-                if job.id == wanted:
+                if job.id == job_id:
                     await table.stop(job)
-        return self._on_to("jobs")
+        return self._redirect("jobs")
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)
-        journal, number = self._running_server.journal.open, request.path_params["number"]
-        if journal is None:
+        open_journal, number = self._running_server.journal.open, request.path_params["number"]
+        if open_journal is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        opened = await THREADS.run(journal)
+        journal = await THREADS.run(open_journal)
         with _refusals_on_a_page():
             plan = await THREADS.run(
-                lambda: plan_for_person(opened, self._running_server.workspace_of_person(), number)
+                lambda: plan_for_person(journal, self._running_server.workspace_of_person(), number)
             )
-        return opened, plan
+        return journal, plan
 
     async def _show_undo(self, request: Request) -> Response:
         session = self._session(request)
         _, plan = await self._planned_undo(request)
-        asked = plan.question("")
-        lines = visible(asked.file_diff).rstrip("\n").split("\n")
-        lines += [CUT_HERE] if asked.truncated else []
-        about = {"asked": asked.title, "lines": lines, "state": plan.state}
-        return await self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
+        question = plan.question("")
+        lines = visible(question.file_diff).rstrip("\n").split("\n")
+        lines += [CUT_HERE] if question.truncated else []
+        context = {"question": question.title, "lines": lines, "state": plan.state}
+        return await self._render("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **context)
 
     async def _undo(self, request: Request) -> Response:
         journal, plan = await self._planned_undo(request)
-        await self._sent(request, plan.state)
+        await self._checked_form(request, plan.state)
         with _refusals_on_a_page():
             await THREADS.run(lambda: carry_out(plan, journal))
-        self._changed()
-        return self._on_to("changes")
+        self._on_change()
+        return self._redirect("changes")
 
 
 @contextmanager
@@ -507,14 +518,14 @@ class _Guarded:
                 "none",
             )
         if is_foreign:
-            refused = "This request did not come from the dashboard, so nothing was done."
+            message = "This request did not come from the dashboard, so nothing was done."
         elif not scope["path"].startswith(self._home):
-            refused = NOT_SIGNED_IN
+            message = NOT_SIGNED_IN
         else:
             path = f"/{scope['path'].removeprefix(self._home)}"
             await self._site({**scope, "path": path}, receive, guarded)
             return
-        await Response(f"{refused}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
+        await Response(f"{message}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 
 
 async def _form(request: Request) -> FormData:

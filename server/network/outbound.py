@@ -230,7 +230,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     yield error
 
 
-def told_of_status(response: httpx2.Response, body: bytes = b"", beginning: str = "it answered with") -> str:
+def describe_status(response: httpx2.Response, body: bytes = b"", beginning: str = "it answered with") -> str:
     """Return a clause that describes a response with an error status, including the message in its body."""
     secrets = response.extensions.get(SECRETS)
     description = f"{beginning} HTTP status {response.status_code}"

@@ -335,7 +335,7 @@ class ToolRequests:
                 return owner, exchange  # the runner refuses the call
             owner = await self.router.pool.wait_for_owner(call.name, owner)
         if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
-            await owner.come_back()
+            await owner.reconnect()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
             if isinstance(logged_in, ToolResult):
@@ -361,7 +361,7 @@ class ToolRequests:
             return unused_error
         if owner is None:
             await pool.wait_for_first_list()  # the name may belong to an upstream tool
-            candidates = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MAX_NAMED]
+            candidates = list(filter(partial(self._is_offered, rights), pool.catalog.tools_for_apps(name)))[:MAX_NAMED]
             if len(candidates) > 1:
                 problem = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                 names = " or ".join(map(visible_line, candidates))

@@ -235,7 +235,9 @@ class ToolSearch:
         if tool is None:
             index, tools = await self._load_index()
             matches = [
-                tools[number] for number in index.named(name[:MAX_NAME]) if self._is_current(tools[number], rights)
+                tools[number]
+                for number in index.named_tools(name[:MAX_NAME])
+                if self._is_current(tools[number], rights)
             ]
             tool = matches[0] if len(matches) == 1 else None
         if not self._is_callable(tool, rights):

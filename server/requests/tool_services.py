@@ -224,7 +224,7 @@ class Commands:
             self._starter,
             self.folders,
             path,
-            consented=self.consented,
+            consented_digests=self.consented,
             loopbacks=self._loopbacks,
             landlock=LandlockConfinement(self._starter, self.folders),
         )

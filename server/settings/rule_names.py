@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from server.settings import Settings, SettingsReport
 from tools.builtin.all_tools import builtin_tools
-from tools.call.tool_registry import MEANT, ToolRegistry
+from tools.call.tool_registry import COUNTERPARTS, ToolRegistry
 from tools.contract.display import visible_line
 from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import fits_wildcards, read_rules
@@ -97,7 +97,7 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"
         elif not is_open:
             by_folded = {builtin_name.casefold(): builtin_name for builtin_name in sorted(builtin_names)}
-            suggestion = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
+            suggestion = COUNTERPARTS.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
             hint = f" Did you mean {suggestion}?" if suggestion else ""
             yield f"there is no tool '{visible_line(name)}'.{hint}"
 

@@ -100,12 +100,12 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # time limit for listing skills from the upstreams that were never asked for them
+FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams without an earlier request
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is not asked again
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` gets no other request
 MAX_NAMED = 5  # maximum number of servers named in an error
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
@@ -150,9 +150,9 @@ class Dependencies:
     large_results: LargeResults  # stores results that are too long for a conversation
     # returns why an upstream is hidden from clients with these rights; empty if it is visible
     why_denied: Callable[[str, Rights], str]
-    before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
+    on_request: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
     bus: ListenBus  # reaches 2026-07-28 clients that listen for changes
-    changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
+    on_change: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
     replica: Replica  # provides the keys that protect the state that clients send back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
     folders_of: FoldersOf  # returns the folders for upstream programs: their working folder and roots
@@ -191,14 +191,14 @@ class UpstreamRouter:
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
         self._dependencies = dependencies
-        self._own = dependencies.own
+        self._own_offer = dependencies.own
         self._name_budget = settings.proxy.name_budget
         self._question_seconds = settings.confirmation.timeout / 1000
         self._tasks: TaskGroup | None = None
-        self._denied: Mapping[str, str] | None = None
+        self._denial_reasons: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
         # By session, when the listing of its skills last timed out
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
+        self._timed_out_at: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
@@ -211,7 +211,7 @@ class UpstreamRouter:
             on_updated=self._on_updated,
             left_out=report.left_out,
             logins=_login_options(report, dependencies.served_over, dependencies.replica),
-            reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
+            reserved_names=SEARCH_NAMES if settings.proxy.search != "off" else (),
             by_proxy=settings.proxy.environment_proxies,
             waits_again="first_list_wait" in settings.proxy.model_fields_set,
         )
@@ -225,7 +225,7 @@ class UpstreamRouter:
             self.pool.catalog.approves_in_file = False
             dependencies.bus.subscribe(self.pool.approvals.on_change)
         folder = report.state_folder
-        self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
+        self._stored_lists = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(
             self.pool,
             self._question_seconds,
@@ -244,22 +244,22 @@ class UpstreamRouter:
         self.watching.start(tasks)
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
-        is_one = self._dependencies.served_over == "stdio"
-        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if is_one and ctx is not None else None
+        has_one_client = self._dependencies.served_over == "stdio"
+        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if has_one_client and ctx is not None else None
         # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
-        stored = self._stored if client is not None or not is_one else None
+        stored_lists = self._stored_lists if client is not None or not has_one_client else None
         self.pool.start(
             tasks,
             Audience(
-                announced=EVERYTHING if client is None else client.capabilities,
+                capabilities=EVERYTHING if client is None else client.capabilities,
                 client=None if client is None else client.outside_request(),
-                is_one=is_one,
+                is_one=has_one_client,
                 is_modern=client is None or client.is_modern,
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,
             ),
-            stored,
+            stored_lists,
         )
 
     async def roots_changed(self, exchange: Exchange) -> None:
@@ -268,30 +268,30 @@ class UpstreamRouter:
             with suppress(ConnectionLostError):
                 await session.channel.notify("notifications/roots/list_changed")
 
-        sessions = [session for session in self.pool.opened_by(exchange) if not session.era.is_modern]
+        sessions = [session for session in self.pool.sessions_of(exchange) if not session.era.is_modern]
         if self._tasks is not None and sessions:
             await bounded_gather(self._tasks, [partial(tell, session) for session in sessions])
 
     def settings_changed(self) -> None:
         """Record that the servers, or the rules about them, have changed."""
-        self._denied = self._routes = self._prompts = None
-        self._dependencies.changed("prompts")
-        self._dependencies.changed("resources")
+        self._denial_reasons = self._routes = self._prompts = None
+        self._dependencies.on_change("prompts")
+        self._dependencies.on_change("resources")
 
-    def _on_offer(self, kind: OfferedKind, is_said: bool) -> None:
-        self._denied = self._routes = self._prompts = None
-        if is_said:
-            self._dependencies.changed(kind.capability)
+    def _on_offer(self, kind: OfferedKind, is_announced: bool) -> None:
+        self._denial_reasons = self._routes = self._prompts = None
+        if is_announced:
+            self._dependencies.on_change(kind.capability)
         # Tools that are already listed may now need different URIs for their apps.
-        if kind in (RESOURCES, TEMPLATES) and (before := self._apps) and self.routes.apps != before:
-            self._dependencies.changed("tools")
+        if kind in (RESOURCES, TEMPLATES) and (previous_apps := self._apps) and self.routes.apps != previous_apps:
+            self._dependencies.on_change("tools")
 
-    def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        if upstream.alias not in self.denied:
-            self.watching.updated(upstream, uri, whose)
+    def _on_updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
+        if upstream.alias not in self.denial_reasons:
+            self.watching.updated(upstream, uri, session_key)
 
     def published_uri(self, upstream: Upstream, uri: str, is_sought: bool = False) -> str:
-        return self.routes.published(upstream, uri, is_sought)
+        return self.routes.published_uri(upstream, uri, is_sought)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
@@ -303,10 +303,15 @@ class UpstreamRouter:
             if method != "server/discover" or not self._may_have_tasks:
                 del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
-        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.connection.is_open:
+        other_era_methods = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        if (
+            method not in _METHODS
+            or method in other_era_methods
+            or not self.pool.upstreams
+            or not ctx.connection.is_open
+        ):
             return await call_next(ctx)
-        self._dependencies.before(ctx)
+        self._dependencies.on_request(ctx)
         if method in _TASK_METHODS:
             return await self._task(ctx)
         await self.pool.wait_for_first_list()
@@ -321,19 +326,19 @@ class UpstreamRouter:
             case "skills/get" | "resources/directory/read":
                 uri = as_mapping(ctx.params).get("uri")
                 route = self._route(ctx, uri)
-                if route is None or not self._is_able(route.upstream, method):
-                    return await self._or_not_found(ctx, call_next, uri)
-                return await self._bring(ctx, route.upstream, {"uri": route.uri})
+                if route is None or not self._supports(route.upstream, method):
+                    return await self._call_next_or_raise(ctx, call_next, uri)
+                return await self._forward(ctx, route.upstream, {"uri": route.uri})
             case "prompts/get":
-                found = await self._sought(self._prompt, as_mapping(ctx.params).get("name"))
-                return await (call_next(ctx) if found is None else self._bring(ctx, found[0], {"name": found[1]}))
+                prompt = await self._find_or_wait(self._prompt, as_mapping(ctx.params).get("name"))
+                return await (call_next(ctx) if prompt is None else self._forward(ctx, prompt[0], {"name": prompt[1]}))
             case "completion/complete":
                 ref = as_mapping(as_mapping(ctx.params).get("ref"))
                 if isinstance(uri := ref.get("uri"), str):
-                    if (route := await self._sought(partial(self._route, ctx), uri)) is not None:
-                        return await self._bring(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
-                elif (found := await self._sought(self._prompt, ref.get("name"))) is not None:
-                    return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
+                    if (route := await self._find_or_wait(partial(self._route, ctx), uri)) is not None:
+                        return await self._forward(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
+                elif (prompt := await self._find_or_wait(self._prompt, ref.get("name"))) is not None:
+                    return await self._forward(ctx, prompt[0], {"ref": {**ref, "name": prompt[1]}})
                 return await call_next(ctx)
             case "subscriptions/listen":
                 return await self._listen(ctx, call_next)
@@ -349,25 +354,25 @@ class UpstreamRouter:
 
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
-        if uri == STATUS_URI and self._own.has(STATUS_URI):
+        if uri == STATUS_URI and self._own_offer.has(STATUS_URI):
             # The report contains text from the servers, so mark invisible characters in it.
-            report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
+            report = [status for status in self.pool.report() if self._is_permitted(status["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
         if isinstance(uri, str) and uri.startswith(RESULTS_URI):
             contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
             if contents is not None:
                 return contents
-        route = await self._sought(partial(self._route, ctx), uri)
+        route = await self._find_or_wait(partial(self._route, ctx), uri)
         if route is None:
-            return await self._or_not_found(ctx, call_next, uri)
-        return await self._bring(ctx, route.upstream, {"uri": route.uri})
+            return await self._call_next_or_raise(ctx, call_next, uri)
+        return await self._forward(ctx, route.upstream, {"uri": route.uri})
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Handle `subscriptions/listen`: send changes to a client of the 2026-07-28 revision."""
-        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+        filters = as_mapping(as_mapping(ctx.params).get("notifications"))
         uris, names = (
-            cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
+            cast("list[Any]", value) if isinstance(value := filters.get(key), list) else []
             for key in ("resourceSubscriptions", "taskIds")
         )
         exchange = await self._exchange(ctx)
@@ -379,7 +384,7 @@ class UpstreamRouter:
                 logger.info("a client cannot watch a resource: %s", visible_line(error.message))
             else:
                 # Omit unknown URIs, because a stream cannot report an error for them.
-                if route is not None and self._is_open(route.upstream.alias, ctx):
+                if route is not None and self._is_permitted(route.upstream.alias, ctx):
                     routes.append(route)
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
@@ -387,11 +392,11 @@ class UpstreamRouter:
                     return await call_next(ctx)
                 if not knows_tasks(exchange):
                     raise protocol_error(TASKS_REQUIRED)
-                async with self.relay.tasks.listen(names, ctx, exchange) as telling:
-                    return await call_next(telling)
+                async with self.relay.tasks.listen(names, ctx, exchange) as listening_ctx:
+                    return await call_next(listening_ctx)
         # Reached only when an upstream has ended its stream.
-        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
-        return ended
+        result: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
+        return result
 
     async def _task(self, ctx: RequestContext) -> Json:
         exchange = await self._exchange(ctx)
@@ -405,7 +410,7 @@ class UpstreamRouter:
 
     @property
     def _may_have_tasks(self) -> bool:
-        """Whether an upstream has tasks, or may have them because its first connection attempt is still running."""
+        """Whether an upstream supports tasks, or may do so because its first connection attempt is still running."""
         for upstream in self.pool.upstreams:
             era = upstream.era
             if not upstream.tried.is_set() or (era and era.is_modern and era.announces("extensions", TASKS)):
@@ -421,37 +426,40 @@ class UpstreamRouter:
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
             case "resources/list":
-                theirs = [item for alias, item in self.routes.resources if self._is_open(alias, ctx)]
-                kind, theirs = RESOURCES, [*([STATUS] if self._own.has_resources else []), *theirs]
+                upstream_items = [item for alias, item in self.routes.resources if self._is_permitted(alias, ctx)]
+                kind, upstream_items = (
+                    RESOURCES,
+                    [*([STATUS] if self._own_offer.has_resources else []), *upstream_items],
+                )
             case "resources/templates/list":
                 kind = TEMPLATES
-                theirs = [item for alias, item in self.routes.templates if self._is_open(alias, ctx)]
+                upstream_items = [item for alias, item in self.routes.templates if self._is_permitted(alias, ctx)]
             case _:
                 kind = PROMPTS
-                offered = {
+                prompts_by_origin = {
                     Origin(upstream.alias, prompt["name"]): prompt
-                    for upstream in self._open_upstreams
+                    for upstream in self._permitted_upstreams
                     for prompt in upstream.offer.items(PROMPTS)
                 }
-                theirs = [
-                    with_origin({**prompt_with_visible_texts(offered[origin]), "name": name}, origin.alias)
+                upstream_items = [
+                    with_origin({**prompt_with_visible_texts(prompts_by_origin[origin]), "name": name}, origin.alias)
                     for name, origin in self.prompts.published.items()
-                    if origin in offered and self._is_open(origin.alias, ctx)
+                    if origin in prompts_by_origin and self._is_permitted(origin.alias, ctx)
                 ]
-        ours: list[Json] = []
+        own_items: list[Json] = []
         try:
-            ours = as_mapping(await call_next(ctx)).get(kind.field, [])
+            own_items = as_mapping(await call_next(ctx)).get(kind.field, [])
         except MCPError as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
-        return _list_result(ctx, kind, [*ours, *theirs])
+        return _list_result(ctx, kind, [*own_items, *upstream_items])
 
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
 
-        Upstreams do not announce changes to their skills, so with `is_fresh`, all of them are asked. Otherwise, only
-        upstreams that were never asked before are asked, with a short time limit. If an upstream exceeds the limit, its
-        last known skills are returned.
+        Upstreams do not announce changes to their skills, so with `is_fresh`, each list is requested again, except from
+        upstreams that recently timed out. Otherwise, lists are requested only from upstreams without an earlier
+        request, with a short time limit. If an upstream exceeds the limit, its last known skills are returned.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -459,35 +467,36 @@ class UpstreamRouter:
                 upstream.offer.lists[SKILLS.field] = await read_list(session, SKILLS, upstream.offer)
             except (RelayError, IsThisServerError):
                 logger.warning("upstream %s: skills/list failed", upstream.alias)
-            asked.discard(session)
+            pending_sessions.discard(session)
 
-        asked: set[UpstreamSession] = set()
-        with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS) as waiting:
+        pending_sessions: set[UpstreamSession] = set()
+        with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS) as scope:
             async with anyio.create_task_group() as tasks:
-                for upstream in self._open_upstreams:
+                for upstream in self._permitted_upstreams:
                     session, is_known = upstream.live_session, SKILLS.field in upstream.offer.lists
                     if session is None or (is_known and not is_fresh):
                         continue
-                    if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
+                    if monotonic() < self._timed_out_at.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
-                    if self._is_able(upstream, "skills/list"):
-                        # A server that does not respond is asked only once.
+                    if self._supports(upstream, "skills/list"):
+                        # Record an empty list first. Without `is_fresh`, a server that does not respond is then not
+                        # asked again.
                         upstream.offer.lists.setdefault(SKILLS.field, [])
-                        asked.add(session)
+                        pending_sessions.add(session)
                         tasks.start_soon(read, upstream, session)
                     else:
                         upstream.offer.lists.pop(SKILLS.field, None)
-        if is_fresh and waiting.cancelled_caught:
-            self._silent.update(dict.fromkeys(asked, monotonic()))
+        if is_fresh and scope.cancelled_caught:
+            self._timed_out_at.update(dict.fromkeys(pending_sessions, monotonic()))
         self._routes = None
         return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
-            for upstream in self._open_upstreams
+            for upstream in self._permitted_upstreams
             for skill in upstream.offer.items(SKILLS)
-            if self._is_open(upstream.alias, ctx)
+            if self._is_permitted(upstream.alias, ctx)
         ]
 
-    def _is_able(self, upstream: Upstream, method: str) -> bool:
+    def _supports(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports a method for skills or folders.
 
         An unavailable upstream counts as supporting the method, so that the request fails with the reason.
@@ -498,8 +507,8 @@ class UpstreamRouter:
         setting = ("directoryRead",) if method == "resources/directory/read" else ()
         return session.era.announces("extensions", SKILLS_EXTENSION, *setting)
 
-    async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
-        if not isinstance(uri, str) or self._own.has(uri):
+    async def _call_next_or_raise(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
+        if not isinstance(uri, str) or self._own_offer.has(uri):
             try:
                 return await call_next(ctx)
             except MCPError as error:
@@ -511,10 +520,10 @@ class UpstreamRouter:
         )
         raise MCPError(INVALID_PARAMS, message, {"uri": uri})
 
-    async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
-        self._check_open(upstream, ctx)
+    async def _forward(self, ctx: RequestContext, upstream: Upstream, params: Json) -> Json:
+        self._check_permitted(upstream, ctx)
         await self.pool.until_live(upstream)
-        result = await self.relay.forward(upstream, ctx.method, named, await self._exchange(ctx))
+        result = await self.relay.forward(upstream, ctx.method, params, await self._exchange(ctx))
         if ctx.method == "skills/get":
             skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
             result = {**result, "skill": with_origin(skill, upstream.alias)}
@@ -523,10 +532,10 @@ class UpstreamRouter:
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         """Subscribe or unsubscribe a handshake-era client."""
         uri = as_mapping(ctx.params).get("uri")
-        route = await self._sought(partial(self._route, ctx), uri)
+        route = await self._find_or_wait(partial(self._route, ctx), uri)
         if route is None:
-            return await self._or_not_found(ctx, call_next, uri)
-        self._check_open(route.upstream, ctx)
+            return await self._call_next_or_raise(ctx, call_next, uri)
+        self._check_permitted(route.upstream, ctx)
         exchange = await self._exchange(ctx)
         await self.pool.until_live(route.upstream)
         try:
@@ -540,13 +549,17 @@ class UpstreamRouter:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
 
-    async def _sought(self, find: Callable[[Any], Found | None], name: Any) -> Found | None:
+    async def _find_or_wait(self, find: Callable[[Any], Result | None], name: Any) -> Result | None:
         """Look up a name; if it is unknown, wait until the servers have sent their lists, and look it up again."""
-        found = find(name)
-        if found is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
+        result = find(name)
+        if (
+            result is None
+            and isinstance(name, str)
+            and not (self._own_offer.has(name) or name in self._own_offer.prompts)
+        ):
             await self.pool.wait_for_first_list(is_live=True)
-            found = find(name)
-        return found
+            result = find(name)
+        return result
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
         """Find an upstream's resource; raises `MCPError` if the URI is ambiguous, or the upstream is denied by a rule.
@@ -555,12 +568,12 @@ class UpstreamRouter:
         """
         if not isinstance(uri, str):
             return None
-        if not (self._own.has(uri) or uri in self.routes.known):
+        if not (self._own_offer.has(uri) or uri in self.routes.by_uri):
             self._refuse_denied(without_alias(uri)[0], uri, RESOURCES, TEMPLATES)
         try:
             return self.routes.find(uri)
         except SharedUriError as error:
-            open_names = [name for name in error.names if self._is_open(without_alias(name)[0], ctx)]
+            open_names = [name for name in error.names if self._is_permitted(without_alias(name)[0], ctx)]
             if not open_names[1:]:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MAX_NAMED]
@@ -574,7 +587,7 @@ class UpstreamRouter:
         """Return the upstream of a prompt, and the prompt's name at that upstream."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
-            if isinstance(name, str) and name not in self._own.prompts:
+            if isinstance(name, str) and name not in self._own_offer.prompts:
                 self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
         upstream = self.pool.by_alias.get(origin.alias)
@@ -582,53 +595,53 @@ class UpstreamRouter:
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
         """Raise `MCPError` if a denied upstream has this alias, or lists this name."""
-        for denied, why in self.denied.items():
-            upstream = self.pool.by_alias.get(denied)
-            listed = [each[kind.key] for kind in kinds for each in upstream.offer.items(kind)] if upstream else []
-            if denied == alias or name in listed:
-                raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
+        for denied_alias, reason in self.denial_reasons.items():
+            upstream = self.pool.by_alias.get(denied_alias)
+            listed_names = [item[kind.key] for kind in kinds for item in upstream.offer.items(kind)] if upstream else []
+            if denied_alias == alias or name in listed_names:
+                raise MCPError(INVALID_PARAMS, f"{reason} Continue without it; the operator can change the rule.")
 
-    def _is_open(self, alias: str, ctx: RequestContext) -> bool:
+    def _is_permitted(self, alias: str, ctx: RequestContext) -> bool:
         """Return whether the client of a request may use an upstream."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 
-    def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
-        if not self._is_open(upstream.alias, ctx):
-            why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
-            raise MCPError(INVALID_PARAMS, f"{why} Continue without it, or tell the user.")
+    def _check_permitted(self, upstream: Upstream, ctx: RequestContext) -> None:
+        if not self._is_permitted(upstream.alias, ctx):
+            reason = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
+            raise MCPError(INVALID_PARAMS, f"{reason} Continue without it, or tell the user.")
 
     @property
-    def denied(self) -> Mapping[str, str]:
-        if self._denied is None:
+    def denial_reasons(self) -> Mapping[str, str]:
+        if self._denial_reasons is None:
             why_denied = self._dependencies.why_denied
-            every = ((each.alias, why_denied(each.alias, ALL_RIGHTS)) for each in self.pool.upstreams)
-            self._denied = {alias: why for alias, why in every if why}
-        return self._denied
+            reasons = ((upstream.alias, why_denied(upstream.alias, ALL_RIGHTS)) for upstream in self.pool.upstreams)
+            self._denial_reasons = {alias: reason for alias, reason in reasons if reason}
+        return self._denial_reasons
 
     @property
-    def _open_upstreams(self) -> list[Upstream]:
-        return [each for each in self.pool.upstreams if each.alias not in self.denied]
+    def _permitted_upstreams(self) -> list[Upstream]:
+        return [upstream for upstream in self.pool.upstreams if upstream.alias not in self.denial_reasons]
 
     @property
     def routes(self) -> ResourceRoutes:
         if self._routes is None:
-            upstreams = self._open_upstreams
-            is_alone = len(upstreams) == 1 and not self._own.has_resources
+            upstreams = self._permitted_upstreams
+            is_alone = len(upstreams) == 1 and not self._own_offer.has_resources
             aliases = {upstream.alias for upstream in self.pool.upstreams}
-            self._routes = ResourceRoutes(upstreams, aliases, self._own.has, is_alone=is_alone)
+            self._routes = ResourceRoutes(upstreams, aliases, self._own_offer.has, is_alone=is_alone)
             self._apps = self._routes.apps
         return self._routes
 
     @property
     def prompts(self) -> NameMap:
         if self._prompts is None:
-            listed: list[NameList] = []
+            name_lists: list[NameList] = []
             for upstream in self.pool.upstreams:
-                offered = [] if upstream.alias in self.denied else upstream.offer.items(PROMPTS)
-                names = tuple(prompt["name"] for prompt in offered)
-                listed.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
-            self._prompts = name_map(listed, self._own.prompts, self._name_budget)
+                prompts = [] if upstream.alias in self.denial_reasons else upstream.offer.items(PROMPTS)
+                names = tuple(prompt["name"] for prompt in prompts)
+                name_lists.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
+            self._prompts = name_map(name_lists, self._own_offer.prompts, self._name_budget)
         return self._prompts
 
 

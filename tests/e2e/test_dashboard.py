@@ -785,7 +785,7 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
 @pytest.mark.requirement("dashboard.following")
 async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_through(root: Path) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
-    known = ToolRecord("", "")
+    record = ToolRecord("", "")
     app.registry.replace_source(
         "up",
         [
@@ -795,7 +795,7 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
                 {"name": f"t{n}", "description": "d" * 2_000},
                 trusted=False,
                 call=unreachable,
-                known=known,
+                record=record,
             )
             for n in range(10_000)
         ],
@@ -991,7 +991,7 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         (server,) = (await status_of(runtime, root))["servers"]
         assert server["approval"].keys() == {"new"}
         await page.goto(f"{page.url}tools?q=good__echo")
-        await page.get_by_text("Present version good__echo", exact=True).click()
+        await page.get_by_text("Current version good__echo", exact=True).click()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
         # What is open stays open while other things change, but not if it has changed itself.
         await page.evaluate("document.querySelector('tbody td').append('outdated'); refresh()")
@@ -999,7 +999,7 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         await expect(page.get_by_text("outdated")).to_have_count(0)
         await page.evaluate("document.querySelector('tbody pre').append('outdated'); refresh()")
         await expect(page.locator("tbody pre")).to_be_hidden()
-        await page.get_by_text("Present version good__echo", exact=True).click()
+        await page.get_by_text("Current version good__echo", exact=True).click()
         await page.get_by_role("button", name="Approve the current version").click()
         await expect(page.get_by_role("button", name="Approve the current version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]

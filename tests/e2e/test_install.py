@@ -162,7 +162,7 @@ def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Pat
     write(settings_of(home), '{"limits": {"readLines": "many"}}')
     done = run_alone(home, "install", "gemini", "--yes")
     assert done.returncode == 1
-    assert "the entry does not work as Gemini CLI would start it" in done.stderr
+    assert "the server does not work when it is started as Gemini CLI would start it" in done.stderr
     assert "coretools-mcp" in done.stderr.rpartition("by hand: ")[2]
     assert "Traceback" not in done.stderr
 
@@ -402,14 +402,14 @@ def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_c
     assert set(json.loads(file.read_text())["mcpServers"]) == {"bad", "taken", "core"}
     moved = json.loads(own.read_text())["mcpServers"]
     assert moved == {"taken": {"command": "ours"}, "good-one": SERVERS["good one"]}
-    assert "would move behind this server: good-one" in done.stdout
+    assert "would move to your settings: good-one" in done.stdout
     assert "hunter2" not in done.stdout
     assert "taken is not moved" in done.stderr
     assert "hunter2" not in (own.parent / "installs/installs.json").read_text()
     if is_changed_since:
         file.write_text(file.read_text() + "\n")
     back = run_alone(home, "uninstall", "cursor", "--yes")
-    assert "Back in Cursor: good one" in back.stdout
+    assert "Moved back to Cursor: good one" in back.stdout
     after = json.loads(file.read_text())
     assert after == {"mcpServers": SERVERS}
     assert is_changed_since or file.read_text() == before
@@ -483,7 +483,7 @@ def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -
     write(home / ".cursor/mcp.json", SECRETS)
     done = run_alone(home, "install", "cursor", "--import", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "would move behind this server: a" in done.stdout
+    assert "would move to your settings: a" in done.stdout
     assert "--api-key" in done.stdout
     assert "[hidden]" in done.stdout
     assert "hunter2" not in done.stdout + done.stderr

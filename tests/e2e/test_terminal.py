@@ -17,7 +17,7 @@ import pytest
 
 from server.cli import command_parser
 from server.console import UsageError
-from server.console.call_command import GivenArguments
+from server.console.call_command import RawArguments
 from server.console.terminal import ColourChoice, Spinner, has_colour
 from tests.forked_commands import run_forked
 from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config
@@ -252,7 +252,7 @@ def test_values_are_typed_by_the_schema_that_the_server_lists(root: Path, tmp_pa
 )
 def test_a_value_becomes_what_one_property_takes(schema: dict[str, Any], text: str, value: object) -> None:
     whole = {"properties": {"it": schema}, "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}}
-    assert GivenArguments({}, {"it": text}).typed(whole) == {"it": value}
+    assert RawArguments({}, {"it": text}).typed(whole) == {"it": value}
 
 
 @pytest.mark.requirement("cli.call.types")
@@ -269,7 +269,7 @@ def test_a_value_becomes_what_one_property_takes(schema: dict[str, Any], text: s
 )
 def test_a_value_that_a_property_cannot_take_is_refused(kind: str, text: str) -> None:
     with pytest.raises(UsageError, match="it must be"):
-        GivenArguments({}, {"it": text}).typed({"properties": {"it": {"type": kind}}})
+        RawArguments({}, {"it": text}).typed({"properties": {"it": {"type": kind}}})
 
 
 TYPED_PEER = """

@@ -27,7 +27,7 @@ from server.transports.dispatcher import Conversation
 from server.transports.json_lines import LineSplitter
 from server.transports.stdio_server import _Wire  # pyright: ignore[reportPrivateUsage] - a wire for each input
 from tests.property.test_ignore_against_git import assert_the_same_with_and_without_re2
-from tools.files.change.notebook_change import _inserted, _replaced  # pyright: ignore[reportPrivateUsage] - pure
+from tools.files.change.notebook_change import _insert_cell, _replace_source  # pyright: ignore[reportPrivateUsage] - pure
 from tools.files.notebook_cells import NotANotebookError, Notebook, cell_finder, parse_notebook, render
 from tools.permissions.command_text import read_command
 from tools.permissions.permission_rules import Rule, literal_path, parse_rule, read_rules
@@ -247,9 +247,9 @@ def _notebook(data: bytes) -> Hashable:
     assert all(each.parts.within(text) == text for each in notebook.lists)
     for number in range(min(len(notebook.cells), 3)):
         for kind in ("code", "markdown"):
-            changed = parse_notebook(_replaced(notebook, notebook.cells[number], "new\n", kind)[0])
+            changed = parse_notebook(_replace_source(notebook, notebook.cells[number], "new\n", kind)[0])
             assert _raw(changed, leave_out=number) == _raw(notebook, leave_out=number)
-        added = parse_notebook(_inserted(parse_notebook(text), number, "new", "code", "")[0])
+        added = parse_notebook(_insert_cell(parse_notebook(text), number, "new", "code", "")[0])
         assert _raw(added, leave_out=number) == _raw(notebook)
         where, at = added.place_of(number)
         where.parts.drop(where.parts.parts[at])

@@ -47,7 +47,7 @@ from tools.shell.command_environment import command_environment
 from tools.shell.command_runner import sandbox_failed
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout
+from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.bubblewrap import (
     BubblewrapConfinement,
     SandboxedCommand,
@@ -70,7 +70,7 @@ class TriedOut(BubblewrapConfinement):
 
     Args:
         site: What lies where.
-        consented: As `AutoRunLookout` takes it.
+        consented: As `AutoRunScanner` takes it.
         mode: The mode it is in.
     """
 
@@ -84,12 +84,12 @@ class TriedOut(BubblewrapConfinement):
         mode: SandboxMode = SandboxMode.AUTO,
         folders: PrivateFolders = PRIVATE_FOLDERS,
     ) -> None:
-        super().__init__(mode, site, Passing(), folders, consented=consented)
+        super().__init__(mode, site, Passing(), folders, consented_digests=consented)
 
-    async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+    async def _test_bubblewrap(self, roots: Sequence[str]) -> SandboxStatus:
         if TriedOut.works:
             return SandboxStatus(find_bubblewrap(os.defpath, roots), None)
-        status = await super()._try_out(roots)
+        status = await super()._test_bubblewrap(roots)
         TriedOut.works = status.failure is None
         return status
 
@@ -115,17 +115,17 @@ def look_at(
     site: Site,
     roots: Sequence[str],
     view: CommandView = WORKING,
-    lookout: AutoRunLookout | None = None,
+    lookout: AutoRunScanner | None = None,
     private_folder: Callable[[], str] | None = None,
 ) -> PreparedView:
     """What is prepared for a command from which no rule hides anything, with nothing in the place of settings."""
     secrets = secrets_of(site, writable(roots), view)
     preparation = ViewPreparation(
         site=site,
-        lookout=lookout or AutoRunLookout(),
+        scanner=lookout or AutoRunScanner(),
         roots=roots,
-        allowed=view,
-        hidden=secrets,
+        command_view=view,
+        hidden_paths=secrets,
         stand_ins=lambda: StandIns("", "", ""),
         private_folder=private_folder,
     )
@@ -218,7 +218,7 @@ class Mounter:
         """Mount in the namespaces of a child of a program, once its number is read from `told`, then closed. Blocks."""
         try:
             with self._lock:
-                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.packed_mounts(steps)], [told])
+                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.pack_mounts(steps)], [told])
                 number = self._way.recv(1)[0]
         finally:
             os.close(told)
@@ -271,7 +271,7 @@ async def main() -> None:
     TriedOut.works = "WORKS" in os.environ
     confinement = TriedOut(Site(home=home), mode=mode, folders=PrivateFolders())
     masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
-    view = replace(WORKING, kind=ViewKind(kind), look=lambda: FileRestrictions(masked, read_only))
+    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masked, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:

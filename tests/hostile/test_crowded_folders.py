@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.files.change import writer
-from tools.files.change.writer import LARGE_FOLDER, REAL_DISK, alone_in, replace_file, temporary_in, try_lock
+from tools.files.change.writer import LARGE_FOLDER, REAL_DISK, lock_folder, replace_file, temporary_in, try_lock
 from tools.files.path_opener import Folder, open_folder
 from tools.files.workspace import Workspace
 
@@ -85,7 +85,7 @@ def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> N
     def enter(number: int) -> None:
         with open_folder(str(root)) as folder:
             for _ in range(50):
-                with alone_in(folder):
+                with lock_folder(folder):
                     inside.append(number)
                     most.append(len(inside))
                     inside.remove(number)
@@ -99,9 +99,9 @@ def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> N
 @pytest.mark.requirement("write.turns")
 def test_a_lock_is_given_back_by_whoever_fails(root: Path) -> None:
     with open_folder(str(root)) as one, open_folder(str(root)) as other:
-        with suppress(RuntimeError), alone_in(one):
+        with suppress(RuntimeError), lock_folder(one):
             raise RuntimeError
-        with alone_in(other):
+        with lock_folder(other):
             pass
 
 

@@ -462,7 +462,7 @@ def test_it_is_found_to_work_and_the_attempt_leaves_nothing(started: Runner, tmp
     ("readable", "writable", "what"),
     [
         ([], [], "the probe's program cannot be run in it"),
-        (["/"], [], "it does not confine: a command read a file outside"),
+        (["/"], [], "it does not confine: a command read a file outside the sandbox"),
         ([], ["/"], "it does not confine: a command wrote outside its workspace"),
     ],
 )

@@ -145,9 +145,9 @@ async def test_descendants_are_found_also_where_the_kernel_tells_no_children(
         assert program.stdout is not None
         assert await program.stdout.receive() == b"up\n"
         assert {program.pid, *descendants_of(program.pid)} <= set(supervisor.Descendants().pids())
-        assert program.pid not in supervisor.Descendants(spared=[program.pid]).pids()
+        assert program.pid not in supervisor.Descendants(excluded_pids=[program.pid]).pids()
         others = [pid for pid in children_of(os.getpid()) if pid != program.pid]
-        supervisor.Descendants(spared=others).kill()
+        supervisor.Descendants(excluded_pids=others).kill()
         assert await program.wait() == -signal.SIGKILL
 
 

@@ -152,8 +152,8 @@ async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(
         watching = scene.app.router.watching
         for number in range(1_000):
             scene.bad.resource_updated(f"x:{number % 3}")
-        assert len(watching.untold) == 3
-        await until(lambda: not watching.untold)
+        assert len(watching.pending_updates) == 3
+        await until(lambda: not watching.pending_updates)
 
 
 @pytest.mark.requirement("proxy.faults.bounds")

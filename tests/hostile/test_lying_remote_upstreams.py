@@ -229,7 +229,7 @@ async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_o
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
         with pytest.raises(RefusedError) as refused:
             await client.post(honest["url"], json=message, headers={"a b": "c"})
-    assert refused.value.why == "the request is not valid HTTP"
+    assert refused.value.reason == "the request is not valid HTTP"
     assert doubts == []
     assert transport.challenge is None, "nothing is known of the server by it"
     assert not transport.unreachable, "nothing is known of the server by it"

@@ -10,7 +10,7 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.relay import upstream_resources
-from server.upstreams.relay.relayed_results import MAX_SOUGHT, with_links
+from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS, with_links
 from server.upstreams.relay.upstream_resources import MAX_TEMPLATES, ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES, TEMPLATES, TOOLS
 
@@ -38,7 +38,7 @@ def routes_of(*upstreams: Upstream) -> ResourceRoutes:
 def spelled(routes: ResourceRoutes, upstream: Upstream, uris: list[str]) -> list[str]:
     """The links of a result with these."""
     blocks: list[dict[str, Any]] = [{"type": "resource_link", "uri": uri, "name": "n"} for uri in uris]
-    result = with_links("tools/call", {"content": blocks}, partial(routes.published, upstream))
+    result = with_links("tools/call", {"content": blocks}, partial(routes.published_uri, upstream))
     return [block["uri"] for block in result["content"]]
 
 
@@ -47,7 +47,7 @@ def test_links_beyond_what_is_compared_have_their_alias_and_lead_where_all_other
     routes = routes_of(many, having("other", "y://{a}"))
     uris = [f"x://a/{number}" for number in range(5_000)]
     links = spelled(routes, many, [*uris, listed])
-    assert links == [*uris[:MAX_SOUGHT], *(f"many+{uri}" for uri in uris[MAX_SOUGHT:]), listed]
+    assert links == [*uris[:MAX_COMPARED_LINKS], *(f"many+{uri}" for uri in uris[MAX_COMPARED_LINKS:]), listed]
     for link, uri in zip(links, [*uris, listed], strict=True):
         if link in {links[0], links[-2], links[-1]}:
             route = routes.find(link)
@@ -87,8 +87,8 @@ def test_the_page_of_a_tool_that_a_template_of_another_server_fits_has_its_alias
     one, other = having("one"), having("other", "ui://{a}/{b}")
     tool = {"name": "t", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://x/page"}}}
     one.offer.lists[TOOLS.field] = [tool]
-    assert {*routes_of(one, other).known} == {"ui://one+x/page", "ui://{a}/{b}"}
-    assert {*routes_of(one).known} == {"ui://x/page"}
+    assert {*routes_of(one, other).by_uri} == {"ui://one+x/page", "ui://{a}/{b}"}
+    assert {*routes_of(one).by_uri} == {"ui://x/page"}
 
 
 @pytest.mark.parametrize("uri", ["x://" + "a" * 100 + "/1", "x://b/c/1", "x://", "x", "X://b/c/1", "x://b/"])

@@ -38,7 +38,7 @@ from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import ProcessSpec, SandboxChanges
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
-from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
+from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunScanner, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -413,11 +413,11 @@ async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_wo
     absent = [auto_run_root / "absent-settings.json", auto_run_root / "absent" / "folder" / "settings.json"]
     sandbox = await confinement(home, settings=absent)
     monkeypatch.setattr(tempfile, "tempdir", str(away))
-    before = {path for path in AutoRunLookout().look(str(auto_run_root)).found if os.path.lexists(path)}
+    before = {path for path in AutoRunScanner().scan(str(auto_run_root)).paths if os.path.lexists(path)}
     folder = (lambda: str(private)) if has_folder else None
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), private_folder=folder)
     assert result.code == 0, result.output
-    found = AutoRunLookout().look(str(auto_run_root)).found
+    found = AutoRunScanner().scan(str(auto_run_root)).paths
     assert [path for path in found - before if not is_harmless(path, [str(auto_run_root)], found)] == []
     assert not any(path.exists() for path in absent)
     assert result.changes.moved
@@ -1182,7 +1182,7 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
 
         assert "Note" not in await said("git config user.name t; git config user.email t@example.org && git log")
         assert len(person.asked) == 1
-        assert "changes settings that git obeys" in person.asked[0]
+        assert "changes git's own settings" in person.asked[0]
         before = (root / ".git" / "config").read_text()
         assert "Note" not in await said("git add x.py && git commit -qm x && git log")
         await said("git -c alias.x='!echo x >> .git/config' x")

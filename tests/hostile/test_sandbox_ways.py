@@ -17,9 +17,9 @@ from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sa
 from tools.contract.tool_errors import ToolError
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import ProcessSpec, SandboxChanges
-from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
+from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunScanner
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
-from tools.shell.sandbox.visible_file_system import KEPT, Site
+from tools.shell.sandbox.visible_file_system import MAX_PROTECTIVE_MOUNTS, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -179,7 +179,7 @@ async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
 def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_job(root: Path) -> None:
     file(root, ".git/config")
     file(root, ".git/hooks/pre-commit")
-    site, lookout = Site(home=str(root.parent)), AutoRunLookout()
+    site, lookout = Site(home=str(root.parent)), AutoRunScanner()
     git = replace(WORKING, is_git=True, is_asked=True)
     hooks = str(root / ".git/hooks")
     job = look_at(site, [str(root)], lookout=lookout)
@@ -233,16 +233,16 @@ async def test_a_repository_that_a_question_named_can_be_removed_and_moved(root:
 
 @pytest.mark.requirement("sandbox.ways")
 async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path) -> None:
-    for number in range(KEPT):
+    for number in range(MAX_PROTECTIVE_MOUNTS):
         file(root, f"many/{number}/deep/.envrc")
     file(root, "conf/coretools.json")
     site = Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),))
     prepared = look_at(site, [str(root)])
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
-    assert KEPT - 3 < len(kept) <= KEPT
+    assert MAX_PROTECTIVE_MOUNTS - 3 < len(kept) <= MAX_PROTECTIVE_MOUNTS
     files = [path for path in kept if path.endswith(".envrc")]
-    assert prepared.uncovered == KEPT - len(files)
+    assert prepared.uncovered == MAX_PROTECTIVE_MOUNTS - len(files)
     assert {str(Path(path).parents[count]) for path in files for count in range(3)} <= kept
 
 
@@ -250,7 +250,7 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
 async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_root(root: Path) -> None:
     first, second = root / "first", root / "second"
     for folder in (first, second):
-        for number in range(KEPT):
+        for number in range(MAX_PROTECTIVE_MOUNTS):
             file(folder, f"deep/{number}/.envrc", "")
         file(folder, ".envrc", "")
     confinement = await sandbox(root)
@@ -259,13 +259,13 @@ async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_r
     confinement.close()
     assert [(folder / ".envrc").read_text() for folder in (first, second)] == ["", ""]
     # What else there is room for: each takes two mounts, beside that of the folder that they share.
-    deep = (KEPT - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
-    assert result.changes == SandboxChanges(uncovered=2 * KEPT - deep)
+    deep = (MAX_PROTECTIVE_MOUNTS - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
+    assert result.changes == SandboxChanges(uncovered=2 * MAX_PROTECTIVE_MOUNTS - deep)
 
 
 @pytest.mark.requirement("sandbox.auto_run_most")
 async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_told(root: Path) -> None:
-    for number in range(KEPT + 10):
+    for number in range(MAX_PROTECTIVE_MOUNTS + 10):
         file(root, f"many/{number}/.envrc")
         file(root, f"last/{number}/deep/.vscode/tasks.json")
     (root / "aaa").mkdir()
@@ -276,7 +276,7 @@ async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_tol
     )
     result = await ran(root, command)
     assert result.code == 0, result.output
-    assert result.changes.uncovered > KEPT
+    assert result.changes.uncovered > MAX_PROTECTIVE_MOUNTS
     told = {str(Path(path).relative_to(root)) for path in result.changes.changed}
     assert told == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
 

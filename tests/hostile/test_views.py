@@ -23,8 +23,8 @@ from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.landlock_and_seccomp import why_not_here
-from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
+from tools.shell.sandbox.landlock_and_seccomp import unavailable_reason
+from tools.shell.sandbox.reading_view import private_paths_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,7 @@ class Place:
 
     def restricted(self, view: CommandView) -> CommandView:
         """A view with what rules keep from it."""
-        return replace(view, look=lambda: FileRestrictions(self.masked, (str(self.ws / "fixed"),)))
+        return replace(view, current_restrictions=lambda: FileRestrictions(self.masked, (str(self.ws / "fixed"),)))
 
     async def run(
         self,
@@ -449,11 +449,11 @@ def test_a_program_of_a_package_is_shown_with_the_packages_beside_it(tmp_path: P
 @pytest.mark.requirement("sandbox.reading")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can close a file of the system")
 def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
-    before = closed_in_etc()
+    before = private_paths_in_etc()
     assert "/etc/shadow" in before
     with tempfile.NamedTemporaryFile(dir="/etc", prefix="coretools-test-") as file:
-        assert set(closed_in_etc()) - set(before) == {file.name}
-    assert closed_in_etc() == before
+        assert set(private_paths_in_etc()) - set(before) == {file.name}
+    assert private_paths_in_etc() == before
 
 
 @pytest.mark.requirement("sandbox.masks")
@@ -468,7 +468,7 @@ async def test_what_is_masked_is_closed_and_the_rest_works(place: Place, view: C
     many = [place.ws / f"many{number}" for number in range(100)]
     for path in many:
         path.write_text("SECRET")
-    hundred = replace(view, look=lambda: FileRestrictions(tuple(map(str, many))))
+    hundred = replace(view, current_restrictions=lambda: FileRestrictions(tuple(map(str, many))))
     assert (await place.run("cat many* 2>/dev/null | wc -c", hundred)).output == "0\n"
 
 
@@ -477,12 +477,14 @@ async def test_what_is_masked_is_closed_and_the_rest_works(place: Place, view: C
 async def test_masks_hold_outside_of_the_workspace_and_where_all_of_it_is_masked_nothing_runs(
     place: Place, view: CommandView
 ) -> None:
-    outside = replace(view, look=lambda: FileRestrictions(("/usr/bin/sort", str(place.outside), "/etc/passwd")))
+    outside = replace(
+        view, current_restrictions=lambda: FileRestrictions(("/usr/bin/sort", str(place.outside), "/etc/passwd"))
+    )
     result = await place.run("cat ../outside/file; sort < file; cat /etc/passwd", outside)
     assert "SECRET" not in result.output
     assert "root:" not in result.output
     assert "one" not in result.output
-    all_of_it = replace(view, look=lambda: FileRestrictions((str(place.base),)))
+    all_of_it = replace(view, current_restrictions=lambda: FileRestrictions((str(place.base),)))
     with pytest.raises(ToolError, match="is hidden from commands by a rule"):
         await place.run("true", all_of_it)
 
@@ -496,17 +498,17 @@ async def test_where_something_hidden_moves_during_the_start_or_cannot_be_masked
         return FileRestrictions((str(place.ws / "gone"), str(place.ws / ".env")))
 
     with pytest.raises(ToolError, match="the workspace changed"):
-        await place.run("cat .env; ls", replace(view, look=look))
+        await place.run("cat .env; ls", replace(view, current_restrictions=look))
     assert not (place.ws / "gone").exists()
     looks = iter([FileRestrictions((str(place.ws / ".env"),)), FileRestrictions()])
     with pytest.raises(ToolError, match="the workspace changed"):
-        await place.run("cat .env; ls", replace(view, look=lambda: next(looks)))
+        await place.run("cat .env; ls", replace(view, current_restrictions=lambda: next(looks)))
 
     def refuse() -> FileRestrictions:
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "too many places")
 
     with pytest.raises(ToolError, match="too many places"):
-        await place.run("true", replace(view, look=refuse))
+        await place.run("true", replace(view, current_restrictions=refuse))
 
 
 @pytest.mark.requirement("sandbox.masks")
@@ -530,7 +532,7 @@ async def test_masks_hold_wherever_the_workspace_lies(
     if layout == "the target of the home":
         (place.base / "link").symlink_to("home")
         place.home = place.base / "link"
-    restricted = replace(view, look=lambda: FileRestrictions(masked))
+    restricted = replace(view, current_restrictions=lambda: FileRestrictions(masked))
     result = await place.run("cat file; cat .env sub/key ~/.env notes ~/.ssh/key; mv sub s; cat s/key", restricted)
     assert result.output.startswith("one\n")
     assert "SECRET" not in result.output
@@ -545,7 +547,7 @@ async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_sta
         ro, pins = (str(place.ws / "fixed"), str(place.ws / "conf" / "key")), (str(place.ws / "conf"),)
         return FileRestrictions((), ro, pins)
 
-    view = replace(WORKING, look=look)
+    view = replace(WORKING, current_restrictions=look)
     command = (
         "echo x > fixed; mv conf c2; mkdir conf; echo x > conf/key; echo x > new.pem; echo y > new.txt; cat new.txt"
     )
@@ -555,7 +557,7 @@ async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_sta
     assert (place.ws / "conf" / "key").read_text() == "kept\n"
     assert result.changes.moved == ()
     assert (place.ws / "new.pem").exists()
-    everything = replace(WORKING, look=lambda: FileRestrictions((), (str(place.ws),)))
+    everything = replace(WORKING, current_restrictions=lambda: FileRestrictions((), (str(place.ws),)))
     before = place.listing()
     assert (await place.run("echo x > a; echo x > file; rm file", everything)).code != 0
     assert place.listing() == before
@@ -711,7 +713,7 @@ async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_ou
 
 
 @pytest.mark.requirement("sandbox.pipes")
-@pytest.mark.skipif(bool(why_not_here()), reason="not run: the kernel has no Landlock that holds them")
+@pytest.mark.skipif(bool(unavailable_reason()), reason="not run: the kernel has no Landlock that holds them")
 async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: Place) -> None:
     places = (place.outside / "pipe", place.ws / "pipe")
     for path in places:

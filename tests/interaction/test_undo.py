@@ -233,7 +233,7 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
         result = await client.call_tool("run_shell_command", {"command": command, **options})
         return [each.text for each in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
-    start, end = "Files that changed during this call, by the command or otherwise: ", "changes by commands."
+    start, end = "Files that changed during this call, through the command or another program: ", "changes by commands."
     async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
         printed, line = await said(client, "echo more >> a.txt; touch b.txt; echo done")
         assert printed.endswith("done")

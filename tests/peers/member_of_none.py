@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.other_user import NOBODY, become_nobody
-from tools.files.change.writer import take_over, temporary_in
+from tools.files.change.writer import copy_metadata, temporary_in
 from tools.files.workspace import Workspace
 
 FOREIGN_GROUP = 5555
@@ -32,7 +32,7 @@ before = file.stat()
 foreign = os.stat_result([*before[:5], FOREIGN_GROUP, *before[6:]])
 assert fcntl
 with workspace.folder_to_write_in(location) as folder, temporary_in(folder, 0o600) as temporary:
-    take_over(temporary, folder, file.name, foreign)
+    copy_metadata(temporary, folder, file.name, foreign)
     assert temporary.descriptor is not None
     print(f"{os.fstat(temporary.descriptor).st_mode & 0o777:o}")  # noqa: T201 - read by the test
     temporary.remove()

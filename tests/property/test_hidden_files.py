@@ -14,7 +14,7 @@ from tests.examples import examples
 from tools.contract.command_views import ViewKind
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, is_inside
-from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, restrictions
+from tools.permissions.hidden_files import HiddenFile, HiddenFileScanner, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
@@ -92,9 +92,9 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
                 for each in some
             ),
         )
-        lookout = HiddenFileLookout()
-        found = lookout.look(workspace, rules)
-        assert lookout.look(workspace, rules) == found
+        scanner = HiddenFileScanner()
+        found = scanner.scan(workspace, rules)
+        assert scanner.scan(workspace, rules) == found
 
         def fits(path: str, some: tuple[Rule, ...], tool: str) -> bool:
             return any(each.name == tool and each.fits_path((path,), workspace.roots) for each in some)
@@ -106,7 +106,7 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
         entries = [
             os.path.join(folder, name) for folder, folders, names in os.walk(root) for name in (*folders, *names)
         ]
-        view = restrictions(found, ViewKind.READING, named=(), is_asked=False, rules=rules, workspace=workspace)
+        view = restrictions(found, ViewKind.READING, opened_paths=(), is_asked=False, rules=rules, workspace=workspace)
         for path in entries:
             is_denied = fits(path, rules.deny, "Read")
             is_ignored = agent_ignore_file(workspace, workspace.at(path), own_files=False) is not None
@@ -114,8 +114,8 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
             assert is_inside(path, view.masked) >= (is_denied or is_ignored or fits(path, rules.ask, "Read"))
             if not is_denied:
                 assert in_one((*found.asked, *found.denied), path) >= fits(path, rules.ask, "Read")
-                assert in_one((*found.kept, *found.denied), path) >= fits(path, rules.deny, "Edit")
-                both = (*found.kept, *found.kept_unless_asked, *found.denied)
+                assert in_one((*found.protected, *found.denied), path) >= fits(path, rules.deny, "Edit")
+                both = (*found.protected, *found.protected_unless_asked, *found.denied)
                 assert in_one(both, path) >= fits(path, rules.ask, "Edit")
                 assert in_one((*found.ignored, *found.denied), path) >= is_ignored
         # Of what is outside, what rules about the home name
@@ -128,8 +128,8 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
         for group, some, tool in (
             (found.denied, rules.deny, "Read"),
             (found.asked, rules.ask, "Read"),
-            (found.kept, rules.deny, "Edit"),
-            (found.kept_unless_asked, rules.ask, "Edit"),
+            (found.protected, rules.deny, "Edit"),
+            (found.protected_unless_asked, rules.ask, "Edit"),
         ):
             for file in group:
                 assert fits(file.path, some, tool) or (

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.files.text_encodings import Encoding, decode, decode_as, encode, line_endings, named, split_lines
+from tools.files.text_encodings import Encoding, decode, decode_as, encode, encoding_named, line_endings, split_lines
 
 MARKED = {
     "utf-8": b"",
@@ -58,7 +58,7 @@ def test_text_in_unicode_comes_back_with_its_mark_and_every_ending(text: str, na
 def test_text_in_an_older_encoding_keeps_its_bytes_named_or_not(text: str, name: str) -> None:
     data = text.encode(name, "ignore")
     assert_same_bytes(data)
-    encoding = named(name)
+    encoding = encoding_named(name)
     assert encoding is not None
     decoded = decode_as(data, encoding)
     assert decoded is not None

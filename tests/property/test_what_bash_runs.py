@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.permissions.command_text import programs_behind, read_command
+from tools.permissions.command_text import programs_run_by, read_command
 
 TEXTS = 25  # that one process of bash is given
 RUN = ("mark", "`mark`", "$(mark)", "<(mark)", "\\`mark\\`", "\\$(mark)")
@@ -79,7 +79,7 @@ def _with_noise(chance: random.Random, text: str) -> str:
 def _is_seen(text: str) -> bool:
     """Whether the command is among those that are seen, or it is said that some may not be."""
     read = read_command(text)
-    programs = [words for each in (*read.commands, *read.inner) for words in programs_behind(each.words, loosely=True)]
+    programs = [words for each in (*read.commands, *read.inner) for words in programs_run_by(each.words, loosely=True)]
     return bool(read.doubt) or read.may_run_more or any(None in each[:1] or "mark" in each for each in programs)
 
 

@@ -163,7 +163,7 @@ async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
         try:
             await login.begin(tasks, None)
         except LoginError as error:
-            told.append(error.why)
+            told.append(error.reason)
 
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as tasks:

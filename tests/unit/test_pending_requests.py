@@ -225,4 +225,4 @@ async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_want
     with pytest.raises(UnusableAnswerError) as failed:
         await pending.result()
     assert failed.value.challenge == challenge
-    assert "insufficient_scope" not in f"{failed.value!r} {failed.value.why} {failed.value.challenge!r}"
+    assert "insufficient_scope" not in f"{failed.value!r} {failed.value.reason} {failed.value.challenge!r}"

@@ -100,7 +100,7 @@ async def written(stored: StoredLists, key: str, *names: str, size: int = 0) -> 
 async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_lists, "MAX_BYTES_OF_ALL", 35_000)
+    monkeypatch.setattr(stored_lists, "MAX_TOTAL_BYTES", 35_000)
     stored, folder = StoredLists(str(tmp_path)), tmp_path / FOLDER
     for number in range(5):
         await written(stored, f"k{number}", "a", size=10_000)

@@ -167,8 +167,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         else:
             window = await lines_from(output, params.offset, params.lines, is_over=is_over)
         lines += sandbox_notes(job.running.changes)
-        if window.lost:
-            lines.append(f"Note: the {size(window.lost)} before this are no longer kept.")
+        if window.lost_bytes:
+            lines.append(f"Note: the {size(window.lost_bytes)} before this are no longer kept.")
         if window.note:
             lines.append(f"Note: {window.note}")
         if window.end > window.start:

@@ -66,7 +66,11 @@ class DiscoveredTool(BaseTool[Arguments]):
         self._declared = declared
         self._command = command
         # In rules and calls, a name that contains the separator would be taken for the name of an upstream tool.
-        self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
+        self.aliases = (
+            (declared.declared_name,)
+            if BETWEEN not in declared.declared_name and declared.declared_name != self.name
+            else ()
+        )
 
     def __eq__(self, other: object) -> bool:
         """True if clients cannot tell the two tools apart."""
@@ -92,7 +96,7 @@ class DiscoveredTool(BaseTool[Arguments]):
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
         try:
-            read = self._declared.check.gently_read(arguments)
+            read = self._declared.check.repair(arguments)
             self._require_fitting(self._declared.check.quick_problem_of(read))
         except LongCheckError:
             return arguments
@@ -107,7 +111,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
-        command = redact(shlex.join((*self._command.argv, self._declared.called)))
+        command = redact(shlex.join((*self._command.argv, self._declared.declared_name)))
         arguments = json.dumps(dict(params), indent=2, ensure_ascii=False, default=str)
         return InfoConfirmation(
             title=f"Run the custom tool {self.name}",

@@ -157,8 +157,8 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         }
     )
 
-    def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        settled, spelled = super()._settled(arguments)
+    def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        settled, spelled = super()._normalised(arguments)
         # An empty optional value normally counts as missing, but an empty `new_source` means an empty cell.
         if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
             spelled.setdefault("new_source", "new_source")

@@ -1,7 +1,7 @@
-"""What a tool is, and what it gets: the context of a call, and the base classes of tools.
+"""The base classes of tools, and the context that a tool receives for a call.
 
-The context has the workspace, the limits and the client's state, but never the application. Built-in tools describe
-their parameters with a pydantic model.
+The context contains the workspace, the limits and the client's state, but never the application. Built-in tools
+describe their parameters with a pydantic model.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class Services:
 class ClientState:
     """The state of one client between its calls."""
 
-    # Identifies the client: the process over stdio, a token's name, or a session's ID. Empty for an anonymous client,
-    # which has no stored state: `reads`, `jobs` and `grants` are `None`.
+    # Identifies the client: a fixed key over stdio; over HTTP, a prefix and the principal's unique name or a session's
+    # ID. Empty for an anonymous client, which has no stored state: `reads`, `jobs` and `grants` are `None`.
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # which calls may run without a question
     reads: ReadLedger | None = field(default_factory=ReadLedger)  # what a client without sessions has read
     jobs: JobTable | None = None  # the client's background jobs; `None` if the client cannot have any
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
-    skill_folders: tuple[str, ...] = ()  # folders, in the home folder, of loaded skills; the client may read them
+    skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
     owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class ToolContext:
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
     # Results of earlier steps that `execute` needs, so that work is not repeated; each with the parameters of its call
     memo: dict[str, tuple[object, Any]] = field(default_factory=dict[str, tuple[object, Any]])
-    progress: Progress = no_progress  # reports progress to the client (done, total or `None`, message)
+    progress: Progress = no_progress  # reports progress to the client (progress, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
     view: CommandView | None = None  # for a command: the chosen view of the machine
     # Returns whether the client still uses these workspace folders; made in `Contexts.for_request` of the server
@@ -112,9 +112,9 @@ class ToolContext:
     reads_of_session: ReadLedger | None = None  # what this call's session has read; `None` without a session
 
     def kept(self, name: str, params: object) -> Any:
-        """Return what the memo has under this name for exactly these parameters, or `None`."""
-        kept_for, value = self.memo.get(name, (None, None))
-        return value if kept_for is params else None
+        """Return what the memo holds under this name for exactly these parameters, or `None`."""
+        stored_params, value = self.memo.get(name, (None, None))
+        return value if stored_params is params else None
 
     @property
     def reads(self) -> ReadLedger | None:
@@ -163,7 +163,10 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def is_listed(self) -> bool:
-        """True if the tool is listed. A call to an unlisted tool still works, or the error says what is missing."""
+        """True if the tool is listed.
+
+        An unlisted tool can still be called; if the call cannot work, the error says what is missing.
+        """
         return True
 
     @property
@@ -185,7 +188,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @abstractmethod
     def get_description(self, params: ParamsT, context: ToolContext) -> str:
-        """Describe this call in one line, for people. Must be cheap and without side effects."""
+        """Describe this call in one line, for people. Must be cheap and have no side effects."""
 
     @property
     def asks(self) -> bool:
@@ -196,7 +199,7 @@ class BaseTool(ABC, Generic[ParamsT]):
     def rule_names(self) -> tuple[str, ...]:
         """The tool's names in permission rules, apart from the names of groups of built-in tools.
 
-        No other tool ever uses the first of these names, so it is the name in the rules that a person saves.
+        No other tool ever uses the first of these names, so the rules that a person saves use it.
         """
         return (self.name,)
 
@@ -233,7 +236,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Return why this client's user must be asked even if rules and modes allow the call, or an empty string."""
         return ""
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Record that this client's user agreed to a call of this version of the tool."""
 
     def why_outdated(self) -> str:
@@ -265,10 +268,10 @@ REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
      "thought", "title", "toolcallid"),
     ForeignParameter(),
 )  # fmt: skip
-_TRIAL = foreign(
-    "false", way="There is no dry run. Every call is carried out, but if the user is asked, they must agree first."
+_DRY_RUN = foreign(
+    "false", way="There is no dry run. Every call is carried out, with the user's consent if that is needed."
 )
-_FOREIGN = {**REMARKS, **dict.fromkeys(("dryrun", "noop", "preview", "simulate", "validateonly", "whatif"), _TRIAL)}
+_FOREIGN = {**REMARKS, **dict.fromkeys(("dryrun", "noop", "preview", "simulate", "validateonly", "whatif"), _DRY_RUN)}
 
 BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
@@ -310,7 +313,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     @cached_property
     def _foreign(self) -> Mapping[str, ForeignParameter]:
-        return _FOREIGN | {folded(name): other for name, other in self.foreign_parameters.items()}
+        return _FOREIGN | {folded(name): parameter for name, parameter in self.foreign_parameters.items()}
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
         """Rename parameters to their canonical names, validate the arguments, and run the tool's own checks.
@@ -319,26 +322,26 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
         ignored.
         """
-        settled, spelled = self._settled(arguments)
-        params = bind(self.name, self.params_model, self._own_schema, settled)
-        self.check(params, spelled)
-        if not self.behaviour.read_only and (problem := self._about_unknown(settled, is_refused=True)):
+        normalised, used_names = self._normalised(arguments)
+        params = bind(self.name, self.params_model, self._own_schema, normalised)
+        self.check(params, used_names)
+        if not self.behaviour.read_only and (problem := self._about_unknown(normalised, is_refused=True)):
             raise InvalidToolParamsError(self.name, problem)
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Return a note for the model that names the unknown arguments, at any depth."""
+        """Return a note for the model that names the unknown arguments, including nested ones."""
         if arguments.keys() <= self._plain_parameters:
             return ""
-        return self._about_unknown(self._settled(arguments)[0], is_refused=False)
+        return self._about_unknown(self._normalised(arguments)[0], is_refused=False)
 
-    def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        named, spelled = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
-        return self.normalise(named), spelled
+    def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        renamed, used_names = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
+        return self.normalise(renamed), used_names
 
-    def _about_unknown(self, settled: Mapping[str, Any], *, is_refused: bool) -> str:
+    def _about_unknown(self, arguments: Mapping[str, Any], *, is_refused: bool) -> str:
         return about_unknown(
-            self.name, settled, self._own_schema, self._spellings, self._foreign, is_refused=is_refused
+            self.name, arguments, self._own_schema, self._spellings, self._foreign, is_refused=is_refused
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:

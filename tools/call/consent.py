@@ -60,7 +60,7 @@ class Judgement:
     permission: Permission  # the decision and its reason
     details: ConfirmationDetails | None = None  # the tool's own question; `None` if the tool was not asked or has none
     choices: tuple[Choice, ...] = ()  # the answers on offer, if a person has to be asked
-    written: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
+    written_paths: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
     state: str = ""  # the `state` of the details that the tool returned
     is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
 
@@ -144,7 +144,7 @@ def grants_for(
     if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
-        found = permission.grants
+        grants = permission.grants
     elif tool.kind is ToolKind.EDIT:
         # The grant covers all edits in the same workspace folder or, outside the workspace, only edits of this file.
         titles: dict[str, str] = {}
@@ -156,7 +156,7 @@ def grants_for(
         literal = [(literal_path(place), titles[place]) for place in sorted(titles)]
         if any(path is None for path, _ in literal):
             return ()
-        found = tuple(Grant(f"Edit({path})", title) for path, title in literal)
+        grants = tuple(Grant(f"Edit({path})", title) for path, title in literal)
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
@@ -167,8 +167,8 @@ def grants_for(
             or [f"WebFetch(domain:{host})" for host in hosts]
             or [rule_for(tool.traits.rule_names[0])]
         )
-        found = tuple(Grant(rule, rule) for rule in rules)
-    return found if len(found) <= MAX_GRANTS else ()
+        grants = tuple(Grant(rule, rule) for rule in rules)
+    return grants if len(grants) <= MAX_GRANTS else ()
 
 
 def choices_for(
@@ -188,56 +188,56 @@ def choices_for(
         return ()
     if isinstance(details, ApprovalConfirmation):
         return APPROVAL_CHOICES
-    offered, grants = [ONCE], permission.grants
+    choices, grants = [ONCE], permission.grants
     rules = tuple(grant.rule for grant in grants)
-    covered = ", ".join(grant.title for grant in grants)
-    where = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
+    titles = ", ".join(grant.title for grant in grants)
+    scope = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
     if client.grants is not None and grants:
-        offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} {where}", rules))
+        choices.append(Choice(Decision.ALWAYS, f"Always allow {titles} {scope}", rules))
         if isinstance(details, McpConfirmation):
-            title = f"Always allow every tool of {details.server_name} {where}"
-            offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
+            title = f"Always allow every tool of {details.server_name} {scope}"
+            choices.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
     if client.grants is not None and permission.offers_sandboxed:
-        title = f"Always, any command that stays in the sandbox without a network, {where}"
-        offered.append(Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,)))
+        title = f"Always allow any command that stays in the sandbox without a network, {scope}"
+        choices.append(Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,)))
     if saves and grants:
-        offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
-    return (*offered, DENY)
+        choices.append(Choice(Decision.SAVE, f"Always allow {titles}, saved in your settings", rules))
+    return (*choices, DENY)
 
 
-def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
+def question_of(judgement: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
     """Build the question for a call that needs consent.
 
     Raises:
         ExecutionDeniedError: The action is too long to show in full.
     """
-    tool, shown = judged.tool, judged.details
-    if shown is None:
+    tool, details = judgement.tool, judgement.details
+    if details is None:
         # The tool has no question of its own.
         text = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
-        shown = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
-    if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
+        details = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
+    if isinstance(details, ExecConfirmation) and not can_be_shown(details.command):
         raise ExecutionDeniedError(
             "The call needs consent and is too long to show to a person in full, so nothing was run. Write the long "
             "part to a file with write_file (for a command, to a script) and use that file, or split the call."
         )
-    if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
+    if isinstance(details, ApprovalConfirmation) and not can_be_shown(details.prompt):
         raise ExecutionDeniedError(
             "The description of this tool is too long to show in full in a question, so it was not approved. "
-            + shown.way_out
+            + details.way_out
         )
     # The fingerprint binds an answer to one action: the tool in its current version, its arguments, and the state that
     # the details show.
-    action = [tool.name, tool.version, arguments, shown.state]
+    action = [tool.name, tool.version, arguments, details.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
     # A question from the model needs no reason, because it does not ask for consent.
-    reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
-    return Question(description, shown, fingerprint, judged.choices, reason)
+    reason = "" if isinstance(details, AskUserConfirmation) else judgement.permission.reason
+    return Question(description, details, fingerprint, judgement.choices, reason)
 
 
 async def require_consent(
-    answer: Answer | Unavailable, judged: Judgement, context: ToolContext, policy: PermissionPolicy
+    answer: Answer | Unavailable, judgement: Judgement, context: ToolContext, policy: PermissionPolicy
 ) -> None:
     """Return only if there is consent and nothing has changed since.
 
@@ -245,47 +245,47 @@ async def require_consent(
         ExecutionDeniedError: There is no consent, or none for the current version of the tool. The message says why and
             what to do.
     """
-    tool, permission = judged.tool, judged.permission
+    tool, permission = judgement.tool, judgement.permission
     # If the question is from the model, the tool itself reports the answer, or that there is none.
-    if not isinstance(judged.details, AskUserConfirmation):
+    if not isinstance(judgement.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
             # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
             # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
             # about a changed tool or a guarded file (one that decides which programs start or which tools are
             # approved), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
-            has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
+            has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
-                why = f"The question was needed because {permission.reason}." if is_particular else ""
-                who = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
+                cause = f"The question was needed because {permission.reason}." if is_particular else ""
+                advice = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
                 sentences = (
                     "The user could not be asked for consent, so nothing was done.",
-                    why,
-                    who,
-                    _way_out(judged),
+                    cause,
+                    advice,
+                    _way_out(judgement),
                 )
                 raise ExecutionDeniedError(" ".join(filter(None, sentences)))
         elif answer.decision is Decision.DENY:
-            raise ExecutionDeniedError(_refusal(judged, answer))
+            raise ExecutionDeniedError(_refusal(judgement, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
-        tool.consented(context.client.key)
-    if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
-        refuse(gone)
+        tool.record_consent(context.client.key)
+    if (denial := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
+        refuse(denial)
     if not context.keeps_folders():
         raise ExecutionDeniedError(
             "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
             "is still needed, repeat it, and it will be checked against the current folders."
         )
-    if outdated := tool.why_outdated():
+    if reason := tool.why_outdated():
         raise ExecutionDeniedError(
-            f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
+            f"The user agreed to an earlier version of the tool, and {reason}, so nothing was done. Read the tool's "
             "current description. If you still need it, repeat the call: the user will be asked about this version."
         )
     # Tools that edit files compare the states themselves, while other writers are locked out.
-    if judged.state and not isinstance(judged.details, EditConfirmation):
-        now = await tool.should_confirm_execute(judged.params, context)
-        if now is not None and now.state != judged.state:
+    if judgement.state and not isinstance(judgement.details, EditConfirmation):
+        current_details = await tool.should_confirm_execute(judgement.params, context)
+        if current_details is not None and current_details.state != judgement.state:
             raise ExecutionDeniedError(
                 "The state that the user agreed to has changed in the meantime, so nothing was done. If the call is "
                 "still needed, repeat it: the user will be asked about the current state."
@@ -334,25 +334,25 @@ def refuse(permission: Permission) -> NoReturn:
         if permission.setting:
             way_out += f" The operator can change {permission.setting}."
         elif permission.grants:
-            way_out += f" The operator can allow it by {_allowing(permission)}."
+            way_out += f" The operator can allow it by {_allow_setting(permission)}."
     raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
 
 
-def _refusal(judged: Judgement, answer: Answer) -> str:
+def _refusal(judgement: Judgement, answer: Answer) -> str:
     """Return the message for the model about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
-            said = f" Their reason: {answer.reason}" if answer.reason else ""
-            return f"The user refused this action; nothing was done. Do not repeat the same call.{said}"
+            comment = f" Their reason: {answer.reason}" if answer.reason else ""
+            return f"The user refused this action; nothing was done. Do not repeat the same call.{comment}"
         case ConsentChannel.DECLINED:
             return (
                 "The question was declined, so nothing was done. Some clients decline on their own, so perhaps nobody "
-                f"saw it. {_way_out(judged) or 'Ask the user how to continue.'}"
+                f"saw it. {_way_out(judgement) or 'Ask the user how to continue.'}"
             )
         case ConsentChannel.FAILED:
             return (
                 f"The client answered the question with an error ({answer.reason}), so nothing was done, and perhaps "
-                f"nobody saw it. Tell the user. {_way_out(judged)}".rstrip()
+                f"nobody saw it. Tell the user. {_way_out(judgement)}".rstrip()
             )
         case ConsentChannel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
@@ -375,22 +375,22 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             )
 
 
-def _way_out(judged: Judgement) -> str:
+def _way_out(judgement: Judgement) -> str:
     """Return how the operator can allow such calls without a question. Empty if unknown."""
-    permission = judged.permission
-    if isinstance(judged.details, ApprovalConfirmation):
-        return judged.details.way_out
+    permission = judgement.permission
+    if isinstance(judgement.details, ApprovalConfirmation):
+        return judgement.details.way_out
     if permission.is_explicit:
-        demanded = f": {permission.setting} demands it" if permission.setting else ""
-        return f"No mode or setting can turn this question off{demanded}."
+        demand = f": {permission.setting} demands it" if permission.setting else ""
+        return f"No mode or setting can turn this question off{demand}."
     if permission.no_rule_allows:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
         return ""  # even another approval mode might not allow the call
-    ways = [_allowing(permission)]
-    if isinstance(judged.details, McpConfirmation):
+    ways = [_allow_setting(permission)]
+    if isinstance(judgement.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
-    if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
+    if isinstance(judgement.details, EditConfirmation) or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
         ways.append("--approval-mode auto-edit (for files in the workspace and for the web)")
     elif permission.offers_sandboxed:
         ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')
@@ -399,5 +399,5 @@ def _way_out(judged: Judgement) -> str:
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 
-def _allowing(permission: Permission) -> str:
+def _allow_setting(permission: Permission) -> str:
     return f"permissions.allow with {', '.join(json.dumps(grant.rule) for grant in permission.grants)}"

@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN
 AnyTool = BaseTool[Any]
 
 NEAR = 0.55  # minimum similarity of a proposed name, from 0 to 1
-MEANT: Mapping[str, str] = {
+COUNTERPARTS: Mapping[str, str] = {
     **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
     **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
     **dict.fromkeys(("ls", "dir", "list"), "list_directory"),
@@ -49,8 +49,8 @@ class ToolRegistry:
         self._builtin: dict[str, AnyTool] = {}
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
-        self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}  # tools from sources, keyed by their names and aliases
+        self._listed: dict[str, AnyTool] = {}
+        self._source_tools: dict[str, AnyTool] = {}  # tools from sources, keyed by their names and aliases
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
@@ -65,12 +65,12 @@ class ToolRegistry:
                 raise ValueError(f"two built-in tools have the name {name!r}")
         self._builtin[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
-        self._changed()
+        self._rebuild()
 
     def replace_tool(self, tool: AnyTool) -> None:
         """Replace the built-in tool of the same name. Calls in progress finish with the old one."""
         self._builtin[tool.name] = tool
-        self._changed()
+        self._rebuild()
 
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
         """Reserve a source's place in the order before its tools are known.
@@ -91,17 +91,17 @@ class ToolRegistry:
             tools: The tools to list. Their aliases also work in calls, unless a tool has the alias as its name.
             unlisted: The tools to omit from lists. Calls may use their names and aliases unless another tool has them.
         """
-        fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
-        if fresh == self._sources.get(source, _Source()):
+        new_source = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
+        if new_source == self._sources.get(source, _Source()):
             return
-        self._sources[source] = fresh
-        self._changed()
+        self._sources[source] = new_source
+        self._rebuild()
 
     def drop_source(self, source: str) -> None:
         """Remove a source and its tools. If it is declared again, it comes last."""
         self._discoveries.pop(source, None)
         if self._sources.pop(source, _Source()) != _Source():
-            self._changed()
+            self._rebuild()
 
     async def discover_all_tools(self) -> None:
         """Wait until every source has reported its tools, even if it has none."""
@@ -128,21 +128,21 @@ class ToolRegistry:
     ) -> ToolNotRegisteredError:
         """Return the error for an unknown name, with up to three names that may have been meant."""
         name = name[:128]
-        folded, visible = name.casefold(), [listed for listed, tool in self._visible.items() if is_proposed(tool)]
-        meant = {listed.casefold(): listed for listed in visible}
-        meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
-        meant.update(MEANT)
-        nearest = [meant[folded]] if meant.get(folded) in visible else []
+        key, candidates = name.casefold(), [name for name, tool in self._listed.items() if is_proposed(tool)]
+        by_spelling = {candidate.casefold(): candidate for candidate in candidates}
+        by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
+        by_spelling.update(COUNTERPARTS)
+        nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
         # Also suggest upstream tools that have this name after their upstream's alias, and tools of an upstream with a
         # similar alias.
-        nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
-        alias, between, own = folded.partition(BETWEEN)
+        nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
+        alias, between, suffix = key.partition(BETWEEN)
         if between:
-            aliases = {listed.partition(BETWEEN)[0] for listed in visible if BETWEEN in listed}
-            for like in difflib.get_close_matches(alias, aliases, n=1):
-                there = [listed for listed in visible if listed.startswith(f"{like}{BETWEEN}")]
-                nearest += difflib.get_close_matches(f"{like}{BETWEEN}{own}", there, n=1, cutoff=NEAR)
-        nearest += difflib.get_close_matches(name, visible, n=3, cutoff=NEAR)
+            aliases = {candidate.partition(BETWEEN)[0] for candidate in candidates if BETWEEN in candidate}
+            for match in difflib.get_close_matches(alias, aliases, n=1):
+                siblings = [candidate for candidate in candidates if candidate.startswith(f"{match}{BETWEEN}")]
+                nearest += difflib.get_close_matches(f"{match}{BETWEEN}{suffix}", siblings, n=1, cutoff=NEAR)
+        nearest += difflib.get_close_matches(name, candidates, n=3, cutoff=NEAR)
         return ToolNotRegisteredError(name, tuple(dict.fromkeys(nearest))[:3])
 
     def canonical(self, name: str) -> str:
@@ -151,29 +151,29 @@ class ToolRegistry:
 
     def find(self, name: str) -> AnyTool | None:
         """Return the tool that currently has this name or alias."""
-        return self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
+        return self._listed.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._source_tools.get(name)
 
     def names(self) -> set[str]:
         """Return every name that a call may use, including aliases."""
-        return {*self._visible, *self._aliases, *self._others}
+        return {*self._listed, *self._aliases, *self._source_tools}
 
-    def names_beside(self, sources: Container[str]) -> set[str]:
+    def names_except(self, sources: Container[str]) -> set[str]:
         """Return the names and aliases of all listed tools, except those of `sources`."""
-        others = (source.listed for name, source in self._sources.items() if name not in sources)
-        return {*self._builtin, *self._aliases, *chain.from_iterable(others)}
+        other_tools = (source.listed for name, source in self._sources.items() if name not in sources)
+        return {*self._builtin, *self._aliases, *chain.from_iterable(other_tools)}
 
     def get_all_tools(self) -> list[AnyTool]:
         """Return all listed tools in order."""
-        return list(self._visible.values())
+        return list(self._listed.values())
 
-    def _changed(self) -> None:
-        self._visible = dict(self._builtin)
-        self._others = {}
+    def _rebuild(self) -> None:
+        self._listed = dict(self._builtin)
+        self._source_tools = {}
         for source in self._sources.values():
             for name, tool in source.listed.items():
-                self._visible.setdefault(name, tool)
+                self._listed.setdefault(name, tool)
             for tool in (*source.listed.values(), *source.unlisted.values()):
                 for name in (tool.name, *tool.aliases):
-                    self._others.setdefault(name, tool)
+                    self._source_tools.setdefault(name, tool)
         for listener in self._listeners:
             listener()

@@ -61,10 +61,10 @@ from tools.permissions.verdict import Permission, Verdict
 logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
-APART_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
+REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 
 
-_FOR_EVERYBODY = Permission(
+_SHARED_APPROVAL = Permission(
     Verdict.DENY,
     "the tool has changed, and a client with restricted rights cannot approve it for everybody",
     way_out="Tell the user that the operator has to review the tool.",
@@ -103,12 +103,12 @@ class ToolRunner:
         tool = self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
         try:
-            judged = await self.judge(tool, arguments, context)
-            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
-            shared = self.shared_grants if is_offered and not has_answer else None
-            if shared is not None and await shared.take_up(context.client):
-                judged = await self.judge(tool, arguments, context)
-            permission, description = judged.permission, tool.get_description(judged.params, context)
+            judgement = await self.judge(tool, arguments, context)
+            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judgement.choices)
+            store = self.shared_grants if is_offered and not has_answer else None
+            if store is not None and await store.take_up(context.client):
+                judgement = await self.judge(tool, arguments, context)
+            permission, description = judgement.permission, tool.get_description(judgement.params, context)
             entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
                 self.audit.note(entry)
@@ -116,26 +116,26 @@ class ToolRunner:
                 refuse(permission)
             lasting: LastingAnswer | None = None
             if permission.verdict is Verdict.ASK:
-                asked = await self._ask(judged, entry, context, confirmer)
-                if isinstance(asked, Question):
-                    return asked
-                context, lasting = asked
-            elif permission.view is not None or judged.is_granted:
-                context = replace(context, view=permission.view, is_granted=judged.is_granted)
+                outcome = await self._ask(judgement, entry, context, confirmer)
+                if isinstance(outcome, Question):
+                    return outcome
+                context, lasting = outcome
+            elif permission.view is not None or judgement.is_granted:
+                context = replace(context, view=permission.view, is_granted=judgement.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
-            result = await _execute(judged, context, description)
+            result = await _execute(judgement, context, description)
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
         except Exception as error:
             # A bug becomes an error message. The traceback goes only to the log, never to the client.
             logger.exception("%s raised %s", tool.name, type(error).__name__)
-            sentence = f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}"
-            result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, sentence))
+            message = f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}"
+            result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, message))
         return replace(result, note=notes) if notes else result
 
     async def _ask(
-        self, judged: Judgement, entry: AuditEntry, context: ToolContext, confirmer: Confirmer
+        self, judgement: Judgement, entry: AuditEntry, context: ToolContext, confirmer: Confirmer
     ) -> Question | tuple[ToolContext, LastingAnswer | None]:
         """Step 6: ask a person and require consent.
 
@@ -146,7 +146,7 @@ class ToolRunner:
         Raises:
             ToolError: There is no consent, or a rule or mode now denies the call.
         """
-        question = question_of(judged, entry.arguments, entry.description)
+        question = question_of(judgement, entry.arguments, entry.description)
         rules, mode = self.policy.rules, context.client.approval_mode
         answer = await confirmer.ask(question)
         if isinstance(answer, Pending):
@@ -154,10 +154,10 @@ class ToolRunner:
         lasting: LastingAnswer | None = None
         try:
             if self.policy.rules is not rules or context.client.approval_mode is not mode:
-                now = (await self.judge(judged.tool, entry.arguments, context)).permission
-                if now.verdict is Verdict.DENY:
-                    refuse(now)
-            await require_consent(answer, judged, context, self.policy)
+                permission = (await self.judge(judgement.tool, entry.arguments, context)).permission
+                if permission.verdict is Verdict.DENY:
+                    refuse(permission)
+            await require_consent(answer, judgement, context, self.policy)
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
@@ -165,8 +165,8 @@ class ToolRunner:
             if self.audit is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         if isinstance(answer, Unavailable):
-            return replace(context, confirmed=judged.details, view=judged.permission.dialog_view), lasting
-        return replace(context, answer=answer, confirmed=judged.details, view=judged.permission.view), lasting
+            return replace(context, confirmed=judgement.details, view=judgement.permission.dialog_view), lasting
+        return replace(context, answer=answer, confirmed=judgement.details, view=judgement.permission.view), lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
@@ -189,17 +189,17 @@ class ToolRunner:
         if not is_settled:
             await tool.make_ready(context)
 
-            def look() -> tuple[Permission | None, Sequence[Subject]]:
-                found = tool.subjects(params, context)
-                return self.policy.judge_subjects(request, found), found
+            def judge_subjects() -> tuple[Permission | None, Sequence[Subject]]:
+                call_subjects = tool.subjects(params, context)
+                return self.policy.judge_subjects(request, call_subjects), call_subjects
 
-            permission, subjects = await run_blocking(context.signal, look)
+            permission, subjects = await run_blocking(context.signal, judge_subjects)
         if permission is not None and permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission, is_granted=permission.verdict is Verdict.ALLOW)
         details = await tool.should_confirm_execute(params, context)
         permission = permission or self.policy.judge_details(request, details)
         if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
-            permission = _FOR_EVERYBODY
+            permission = _SHARED_APPROVAL
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
@@ -210,27 +210,27 @@ class ToolRunner:
         if isinstance(details, ExecConfirmation) and permission.view is not None:
             view = permission.view
             details = replace(details, view=view, roots=workspace.roots, state=f"{state} {view.digest}")
-        written = tuple(
+        written_paths = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
-        return Judgement(tool, params, permission, details, choices, written, state)
+        return Judgement(tool, params, permission, details, choices, written_paths, state)
 
 
-async def _execute(judged: Judgement, context: ToolContext, description: str) -> ToolResult:
+async def _execute(judgement: Judgement, context: ToolContext, description: str) -> ToolResult:
     if context.progress is no_progress:
-        result = await judged.tool.execute(judged.params, context)
+        result = await judgement.tool.execute(judgement.params, context)
     else:
         progress = LateProgress(context.progress, description)
         try:
-            result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
+            result = await judgement.tool.execute(judgement.params, replace(context, progress=progress.report))
         finally:
             progress.timer.cancel()
-            if progress.telling is not None:  # most calls end before their first report
+            if progress.report_task is not None:  # most calls end before their first report
                 await progress.end()
     digest = result.structured.get("sha256") if result.structured is not None else None
-    if judged.permission.verdict is Verdict.ASK and digest is not None:
+    if judgement.permission.verdict is Verdict.ASK and digest is not None:
         # Consent covers the text that was written, not what another program may put in its place later.
-        context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
+        context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
     return result
 
 
@@ -245,34 +245,34 @@ class LateProgress:
     def __init__(self, progress: Progress, description: str) -> None:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
-        self.telling: asyncio.Task[None] | None = None
-        self._told = 0.0  # when progress was last reported
-        self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
+        self.report_task: asyncio.Task[None] | None = None
+        self._last_report = 0.0  # when progress was last reported
+        self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
-    async def tell(self, done: float, total: float | None, message: str) -> None:
+    async def report(self, progress: float, total: float | None, message: str) -> None:
         """Report progress, or keep only the latest report until the first one has been sent."""
-        if self.telling is not None and self.telling.done():
-            await self._tell(done, total, message)
+        if self.report_task is not None and self.report_task.done():
+            await self._send(progress, total, message)
         else:
-            self._waiting[1:] = [(done, total, message)]
+            self._waiting[1:] = [(progress, total, message)]
 
     async def end(self) -> None:
         """Stop reporting and wait until enough time has passed since the last report."""
-        if self.telling is not None:
-            await asyncio.wait([self.telling], timeout=APART_SECONDS)
-            self.telling.cancel()
-        rest = self._told + APART_SECONDS - monotonic()
-        if rest > 0:
-            await anyio.sleep(rest)
+        if self.report_task is not None:
+            await asyncio.wait([self.report_task], timeout=REPORT_GAP_SECONDS)
+            self.report_task.cancel()
+        delay = self._last_report + REPORT_GAP_SECONDS - monotonic()
+        if delay > 0:
+            await anyio.sleep(delay)
 
-    def _begin(self) -> None:
-        self.telling = asyncio.create_task(self._tell_waiting())
+    def _start(self) -> None:
+        self.report_task = asyncio.create_task(self._send_waiting())
 
-    async def _tell_waiting(self) -> None:
+    async def _send_waiting(self) -> None:
         while self._waiting:
-            await self._tell(*self._waiting.pop(0))
+            await self._send(*self._waiting.pop(0))
 
-    async def _tell(self, done: float, total: float | None, message: str) -> None:
-        self._told = monotonic()
+    async def _send(self, progress: float, total: float | None, message: str) -> None:
+        self._last_report = monotonic()
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
-            await self._progress(done, total, message)
+            await self._progress(progress, total, message)

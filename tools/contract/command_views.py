@@ -37,7 +37,7 @@ class Network(StrEnum):
 
 # Folders that every program needs and every user may read, except for some files in `/etc`.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
-MAX_PATHS_TOLD = 50  # maximum number of paths of each kind listed in the facts of a view
+MAX_LISTED_PATHS = 50  # maximum number of paths of each kind listed in the facts of a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +95,37 @@ class CommandView:
     may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to the command, at the time of the decision
     # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if this cannot be enforced.
-    look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)
+    current_restrictions: Callable[[], FileRestrictions] = field(
+        default=lambda: NO_RESTRICTIONS, compare=False, repr=False
+    )
 
     @property
     def digest(self) -> str:
         """Return a digest that binds an answer to this view."""
-        restricted = (self.restrictions.masked, self.restrictions.read_only)
-        parts = (self.engine, self.kind, self.network, self.seen, self.writable, self.is_git, self.is_plan, restricted)
+        denied_paths = (self.restrictions.masked, self.restrictions.read_only)
+        parts = (
+            self.engine,
+            self.kind,
+            self.network,
+            self.seen,
+            self.writable,
+            self.is_git,
+            self.is_plan,
+            denied_paths,
+        )
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def facts(self) -> Mapping[str, str | Sequence[str]]:
         """Describe the view for the audit log and `permissions explain`."""
-        restricted = self.restrictions
-        opened = {"sees": self.seen, "writes": self.writable, "hidden": restricted.masked, "kept": restricted.read_only}
-        names = {name: [*paths[:MAX_PATHS_TOLD]] for name, paths in opened.items() if paths}
+        restrictions = self.restrictions
+        paths_by_effect = {
+            "sees": self.seen,
+            "writes": self.writable,
+            "hidden": restrictions.masked,
+            "kept": restrictions.read_only,
+        }
+        names = {name: [*paths[:MAX_LISTED_PATHS]] for name, paths in paths_by_effect.items() if paths}
         return {"engine": self.engine.value, "view": self.kind.value, "network": self.network.value, **names}
 
 

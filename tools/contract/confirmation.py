@@ -46,7 +46,7 @@ class ExecConfirmation(_Details):
     directory: str  # the real path of the folder in which it runs
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether the command continues after the call
-    view: CommandView | None = None  # what the command can do, if it is restricted; `state` has the view's digest
+    view: CommandView | None = None  # what the command can do, if it is restricted; `state` includes the view's digest
     roots: tuple[str, ...] = ()  # real paths of the workspace folders
 
 

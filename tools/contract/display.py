@@ -27,12 +27,12 @@ from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
 MAX_QUESTION_BYTES = 32_000
-# Limit for arguments and prompts. Rendering all of 10 MB would block every client for seconds.
+# Limit for arguments and prompts. Rendering 10 MB in full would block every client for seconds.
 MAX_BLOCK_CHARS = 400_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
-ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
+TOTALS_BYTES = 80  # bytes reserved in the block for the line with the totals
 MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; a longer one is truncated
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
@@ -41,8 +41,8 @@ _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}
 _VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
 MAX_PURPOSE_CHARS = 1_000  # maximum length of the model's description of an action
 MAX_HOST_CHARS = 253  # maximum length of a host and of a URL's user part (the limit for names in RFC 1035)
-MAX_HOSTS_TOLD = 5  # maximum number of warnings about hosts
-MAX_PLACES_TOLD = 8  # maximum number of files and folders that a question lists as changeable or visible
+MAX_HOST_WARNINGS = 5  # maximum number of warnings about hosts
+MAX_LISTED_PLACES = 8  # maximum number of files and folders that a question lists as changeable or visible
 
 # The start of a URL. For common schemes, browsers accept any number of slashes and backslashes, even none.
 _URL = re.compile(
@@ -50,11 +50,11 @@ _URL = re.compile(
 )
 
 # Browsers treat a backslash as a slash and other programs do not, so both readings are checked.
-_ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
+_AUTHORITY_ENDS = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 # Quotes may surround the host, because a shell removes quotes
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
 # Only a user part with one of these characters can be mistaken for a host, so `ssh://git@host` is not misleading
-_LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
+_HOST_LIKE = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
 
@@ -98,25 +98,29 @@ def true_hosts(text: str) -> list[str]:
 
     The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
     """
-    hosts: dict[str, None] = {}
-    readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
-    for found in _URL.finditer(text):
-        is_web = (found["usual"] or "")[:4].lower() == "http"
-        known: set[str] = set()
+    warnings: dict[str, None] = {}
+    readings = [_Authorities(text, end) for end in _AUTHORITY_ENDS]
+    for match in _URL.finditer(text):
+        is_web = (match["usual"] or "")[:4].lower() == "http"
+        seen_hosts: set[str] = set()
         for number, reading in enumerate(readings):
-            before, host = reading.at(found.end())
-            if not host or host in known:
+            user, host = reading.at(match.end())
+            if not host or host in seen_hosts:
                 continue
-            known.add(host)
-            if before and (is_web or _LIKE_A_HOST.search(before)):
-                whom = "some programs " if number else ""
-                shown = visible_line(before[:MAX_HOST_CHARS])
-                hosts[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
-            elif not host.isascii() and (found["usual"] or found["scheme"]):
-                hosts[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
-        if len(hosts) >= MAX_HOSTS_TOLD:
+            seen_hosts.add(host)
+            if user and (is_web or _HOST_LIKE.search(user)):
+                programs = "some programs " if number else ""
+                display_user = visible_line(user[:MAX_HOST_CHARS])
+                warnings[f"Note: the link with {display_user} leads {programs}to the host {_display_host(host)}."] = (
+                    None
+                )
+            elif not host.isascii() and (match["usual"] or match["scheme"]):
+                warnings[
+                    f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_display_host(host)}."
+                ] = None
+        if len(warnings) >= MAX_HOST_WARNINGS:
             break
-    return list(hosts)[:MAX_HOSTS_TOLD]
+    return list(warnings)[:MAX_HOST_WARNINGS]
 
 
 class _Authorities:
@@ -133,15 +137,15 @@ class _Authorities:
         self._last_end = self._last_at = -1
 
     def at(self, start: int) -> tuple[str, str]:
-        """Return the user part and the host, each empty if missing. Calls must proceed from left to right."""
+        """Return the user part and the host, each empty if missing. `start` must not decrease between calls."""
         if start > self._last_end:
-            found = self._end.search(self._text, start)
-            self._last_end = found.start() if found else len(self._text)
+            end_match = self._end.search(self._text, start)
+            self._last_end = end_match.start() if end_match else len(self._text)
             self._last_at = self._text.rfind("@", start, self._last_end)
         name_end = self._last_at if self._last_at >= start else -1
         host = _HOST.match(self._text, name_end + 1 if name_end >= 0 else start, self._last_end)
-        before = self._text[start : min(name_end, start + MAX_HOST_CHARS)] if name_end >= 0 else ""
-        return before, host[1] if host else ""
+        user = self._text[start : min(name_end, start + MAX_HOST_CHARS)] if name_end >= 0 else ""
+        return user, host[1] if host else ""
 
 
 def ascii_host(host: str) -> str:
@@ -153,7 +157,7 @@ def ascii_host(host: str) -> str:
     return idna.encode(host, uts46=True, transitional=False).decode("ascii")
 
 
-def _plain(host: str) -> str:
+def _display_host(host: str) -> str:
     """Show a host in ASCII, where no letter of another script can look like a Latin one."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
@@ -177,16 +181,16 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
     """Describe for a person what a command can do in its view, in one sentence."""
     if view.kind is ViewKind.UNCONFINED:
         return "It runs without a sandbox: it can do whatever you can."
-    kept = view.restrictions.read_only
-    folders = [root for root in roots if view.kind is ViewKind.WORKING and root not in kept]
+    read_only_paths = view.restrictions.read_only
+    folders = [root for root in roots if view.kind is ViewKind.WORKING and root not in read_only_paths]
     places = list(dict.fromkeys((*folders, *view.writable)))
-    places = [place for place in places if not any(place.startswith(f"{other}/") for other in places)]
-    shown = [visible_line(place) for place in places[:MAX_PLACES_TOLD]]
-    more = f" and {len(places) - MAX_PLACES_TOLD} more" if len(places) > MAX_PLACES_TOLD else ""
-    files = f"may change files in {', '.join(shown)}{more}" if places else "cannot change files"
-    seen = f"; it sees {', '.join(map(visible_line, view.seen[:MAX_PLACES_TOLD]))}" if view.seen else ""
+    places = [place for place in places if not any(place.startswith(f"{parent}/") for parent in places)]
+    display_paths = [visible_line(place) for place in places[:MAX_LISTED_PLACES]]
+    remainder = f" and {len(places) - MAX_LISTED_PLACES} more" if len(places) > MAX_LISTED_PLACES else ""
+    files = f"may change files in {', '.join(display_paths)}{remainder}" if places else "cannot change files"
+    seen_clause = f"; it sees {', '.join(map(visible_line, view.seen[:MAX_LISTED_PLACES]))}" if view.seen else ""
     network = "it has network access" if view.network is Network.HOST else "it has no network access"
-    return f"It {files}{seen}; {network}."
+    return f"It {files}{seen_clause}; {network}."
 
 
 def question_parts(details: ConfirmationDetails) -> QuestionParts:
@@ -201,9 +205,13 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             if details.view is not None:
                 after.append(effects_of(details.view, details.roots))
             if details.is_background:
-                served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
-                answers = " Later commands can use its local servers without asking; browsers cannot." if served else ""
-                after.append(f"It keeps running in the background after this call.{answers}")
+                has_local_servers = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
+                server_note = (
+                    " Later commands can use its local servers without another question; browsers cannot use them."
+                    if has_local_servers
+                    else ""
+                )
+                after.append(f"It keeps running in the background after this call.{server_note}")
             purpose = without_gaps(details.description[:MAX_PURPOSE_CHARS])
             if len(details.description) > MAX_PURPOSE_CHARS:
                 purpose += f" ... [{len(details.description):,} characters]"
@@ -214,38 +222,40 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
         case McpConfirmation():
             tool = f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}"
             encoder = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
-            arguments, is_cut = _beginning(encoder.iterencode(dict(details.arguments)))
+            arguments, is_cut = _join_limited(encoder.iterencode(dict(details.arguments)))
             return QuestionParts((tool,), without_gaps(arguments), "json", is_cut)
         case InfoConfirmation():
-            prompt, is_cut = _beginning([details.prompt])
+            prompt, is_cut = _join_limited([details.prompt])
             return QuestionParts(block=without_gaps(prompt), language="text", is_cut=is_cut)
         case AskUserConfirmation():
             # The questions are shown in full, because the tool accepts only short ones.
             lines: list[str] = []
-            for number, asked in enumerate(details.questions, start=1):
-                several = " (several may be chosen)" if asked.is_multiple else ""
-                lines.append(f"{number}. {in_one_line(asked.header)}: {in_one_line(asked.question)}{several}")
-                for option in asked.options:
-                    about = f": {in_one_line(option.description)}" if option.description else ""
-                    lines.append(f"   - {in_one_line(option.label)}{about}")
+            for number, user_question in enumerate(details.questions, start=1):
+                hint = " (several may be chosen)" if user_question.is_multiple else ""
+                lines.append(
+                    f"{number}. {in_one_line(user_question.header)}: {in_one_line(user_question.question)}{hint}"
+                )
+                for option in user_question.options:
+                    description = f": {in_one_line(option.description)}" if option.description else ""
+                    lines.append(f"   - {in_one_line(option.label)}{description}")
             return QuestionParts(tuple(lines))
 
 
-def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
+def _join_limited(pieces: Iterable[str]) -> tuple[str, bool]:
     """Join pieces of text up to the limit of a block. Returns the text and whether it was truncated.
 
     Very long runs of whitespace are replaced with a note of their length first, so that they cause no truncation.
     """
-    kept: list[str] = []
+    parts: list[str] = []
     room = MAX_BLOCK_CHARS
     for piece in pieces:
         for start in range(0, len(piece), MAX_BLOCK_CHARS):
             part = _VAST_GAP.sub(_length_of_gap, piece[start : start + MAX_BLOCK_CHARS])
-            kept.append(part[:room])
+            parts.append(part[:room])
             room -= len(part)
             if room < 0:
-                return "".join(kept), True
-    return "".join(kept), False
+                return "".join(parts), True
+    return "".join(parts), False
 
 
 def render_question(question: Question) -> str:
@@ -256,8 +266,8 @@ def render_question(question: Question) -> str:
     title = [] if isinstance(question.details, EditConfirmation) else [visible_line(question.details.title)]
     lines = [*head, *title, *parts.before]
     if parts.language:
-        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES, is_cut=parts.is_cut)
-        block = fenced(shown, parts.language)
+        text, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES, is_cut=parts.is_cut)
+        block = fenced(text, parts.language)
         lines.append(f"{block}\n{CUT_HERE}" if parts.is_cut or is_cut_here else block)
     lines += parts.after
     if parts.purpose:
@@ -299,9 +309,9 @@ def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, boo
         return whole, True
     start = len(head) - len(part)
     end = text.find("\n", start)
-    least = "more than " if is_cut and end < 0 else ""
-    told = f"... [a line of {least}{(len(text) if end < 0 else end) - start:,} characters]"
-    return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
+    minimum = "more than " if is_cut and end < 0 else ""
+    note = f"... [a line of {minimum}{(len(text) if end < 0 else end) - start:,} characters]"
+    return data[: max(size - len(note), 0)].decode("utf-8", "ignore") + note, True
 
 
 # The symbol of each todo status; an empty box means open
@@ -312,14 +322,17 @@ def display_block(display: ReturnDisplay) -> str | None:
     """Return the display as a small block next to the result, or `None` if it would add nothing to the model's text."""
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
-        whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
+        whole, totals = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
     elif isinstance(display, FileDiff):
-        whole, told = visible(display.file_diff), f"the diff goes on: +{display.added} -{display.removed} lines in all"
+        whole, totals = (
+            visible(display.file_diff),
+            f"the diff goes on: +{display.added} -{display.removed} lines in all",
+        )
     else:
         return None
-    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - TOTALS_BYTES)
     is_cut = is_cut or (isinstance(display, FileDiff) and display.truncated)
-    return f"{text}\n[{told}]" if whole and is_cut else text or None
+    return f"{text}\n[{totals}]" if whole and is_cut else text or None
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:

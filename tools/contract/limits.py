@@ -83,9 +83,9 @@ class Deadline:
         return self.is_over
 
 
-# Reports progress: done, total or `None`, message
+# Reports progress: progress, total or `None`, message
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 
-async def no_progress(done: float, total: float | None, message: str) -> None:
+async def no_progress(progress: float, total: float | None, message: str) -> None:
     """Ignore progress, for calls without a progress token."""

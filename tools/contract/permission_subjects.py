@@ -58,7 +58,7 @@ class PathSubject:
 
     access: Access  # what the path is used for
     path: str  # the real path, without symlinks; for a file in the client's scratch folder, its path under `/tmp`
-    named: str  # the absolute path as written, without resolving symlinks; a rule may match either path
+    unresolved_path: str  # the absolute path as written, without resolving symlinks; a rule may match either path
     in_scratch: bool = False  # whether the file is in the client's scratch folder
 
 

@@ -100,7 +100,7 @@ HOW_TO_LIST = "List the tools to see their names."
 
 
 class ToolNotRegisteredError(ToolError):
-    """No tool has this name. `nearest` has up to three registered names to try."""
+    """No tool has this name. `nearest` contains up to three registered names to try."""
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
         hint = f" Did you mean {', '.join(nearest)}?" if nearest else f" {HOW_TO_LIST}"
@@ -119,14 +119,14 @@ class ExecutionDeniedError(ToolError):
 
 
 class PathNotInWorkspaceError(ToolError):
-    """The path, with symlinks resolved, is outside every workspace folder. `why` is an extra sentence of detail."""
+    """The path, with symlinks resolved, is outside every workspace folder. `detail` is an extra sentence."""
 
-    def __init__(self, spelled: str, roots: tuple[str, ...], why: str = "") -> None:
-        where = "', '".join(map(shown_whole_path, roots[:5]))
+    def __init__(self, path: str, roots: tuple[str, ...], detail: str = "") -> None:
+        folders = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
-            f"Path '{shown_path(spelled)}', with symlinks resolved, is outside the workspace. {why}{why and ' '}Use a "
-            f"path inside '{where}'; the operator can add folders with --workspace.",
+            f"Path '{shown_path(path)}', with symlinks resolved, is outside the workspace. {detail}{detail and ' '}Use "
+            f"a path inside '{folders}'; the operator can add folders with --workspace.",
         )
 
 
@@ -144,17 +144,18 @@ UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 class ExhaustedError(ToolError):
     """The machine lacks a resource that the call needs, or this process has reached its limit for the resource.
 
-    `why` names the resource, in a sentence without a period. `effect` is a sentence that says whether the call may
+    `shortage` names the resource, in a sentence without a period. `effect` is a sentence that says whether the call may
     have had an effect.
     """
 
-    def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
+    def __init__(self, shortage: str, effect: str = NOTHING_DONE) -> None:
         super().__init__(
             ToolErrorType.RESOURCES_EXHAUSTED,
-            f"The server is short of resources: {why}. {effect} Make fewer calls at once and try again a little later. "
-            "If that fails, tell the user to check the server's limits (`ulimit -a`, and those of its container).",
+            f"The server is short of resources: {shortage}. {effect} Make fewer calls at once and try again a "
+            "little later. If that fails, tell the user to check the server's limits (`ulimit -a`, and those of its "
+            "container).",
         )
-        self.why = why
+        self.why = shortage
 
 
 def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
@@ -171,13 +172,13 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     return None
 
 
-def scarcity_in(said: str) -> OSError | None:
+def scarcity_in(output: str) -> OSError | None:
     """Detect a shortage of resources from the system's error messages in a failed program's output."""
-    return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
+    return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in output), None)
 
 
 def sandbox_unavailable(failure: str) -> ToolError:
-    """Return the error for a call that requires a sandbox when none works."""
+    """Return the error for a call that requires a sandbox when no sandbox works."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing runs without "

@@ -1,4 +1,7 @@
-"""Turns a model's arguments into validated parameters. Accepts other names and types and explains errors."""
+"""Turns a model's arguments into validated parameters, and explains errors.
+
+Also accepts other names of parameters, and some values of other types.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ MAX_INTEGER_DIGITS = 18  # number of digits that always fit into 64 bits; string
 MAX_INTEGER = 2**53  # largest absolute value of an integer; many JSON parsers cannot represent larger integers exactly
 MAX_SHOWN_VALUE = 80  # maximum length of an invalid value shown in an error
 MAX_SHOWN_UNKNOWN = 10  # maximum number of unknown properties listed in an error
-MAX_TOLD = 5  # maximum number of unknown properties that are explained one by one
+MAX_EXPLAINED_UNKNOWN = 5  # maximum number of unknown properties that are explained one by one
 # Longest string that is parsed as a list or an object; parsing a million characters takes about 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
 MAX_ITEMS = 10_000  # maximum number of items of a list whose schema sets no limit; validating them takes milliseconds
@@ -66,7 +69,7 @@ def rename(
     Args:
         tool: The tool's name.
         arguments: The arguments as received.
-        spellings: The accepted names, `folded`, mapped to the canonical names.
+        spellings: The accepted names, in the form that `folded` returns, mapped to the canonical names.
         required: Canonical names of the parameters that may be empty.
 
     Returns:
@@ -80,20 +83,20 @@ def rename(
             tool,
             f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those in the schema.",
         )
-    named: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
+    renamed: dict[str, Any] = {}
+    used_names: dict[str, str] = {}
     for name, value in arguments.items():
         canonical = spellings.get(folded(name), name)
         if value is None or (canonical not in required and _is_empty(value, {})):
             continue
-        if canonical in named and named[canonical] != value:
+        if canonical in renamed and renamed[canonical] != value:
             raise InvalidToolParamsError(
-                tool, f"'{spelled[canonical]}' and '{name}' mean the same but have different values; give only one."
+                tool, f"'{used_names[canonical]}' and '{name}' mean the same but have different values; give only one."
             )
-        if canonical not in named or name == canonical:
-            spelled[canonical] = name
-        named[canonical] = value
-    return named, spelled
+        if canonical not in renamed or name == canonical:
+            used_names[canonical] = name
+        renamed[canonical] = value
+    return renamed, used_names
 
 
 def folded(name: str) -> str:
@@ -121,49 +124,49 @@ def coerce(value: Any, schema: Schema) -> Any:
     """Convert a value to the type of its property, if models often write it as another type.
 
     Words for yes and no become booleans, strings and floats with an integral value become integers, integers become
-    strings, and JSON text becomes an array or an object. A value is converted only if the schema wants the new type and
-    does not accept the old one. Objects lose members that are null, or empty and optional. A value that is too long
-    stays unchanged, and `bind` refuses it.
+    strings, and JSON text becomes an array or an object. A value is converted only if the schema accepts the new type
+    but not the old one. Objects lose members that are null, or empty and optional. A value that is too long stays
+    unchanged, and `bind` refuses it.
     """
-    wanted = schema.get("type")
-    if isinstance(value, float) and wanted == "integer" and value.is_integer():
+    target_type = schema.get("type")
+    if isinstance(value, float) and target_type == "integer" and value.is_integer():
         return int(value)
-    if isinstance(value, int) and wanted == "string" and not isinstance(value, bool) and abs(value) <= MAX_INTEGER:
+    if isinstance(value, int) and target_type == "string" and not isinstance(value, bool) and abs(value) <= MAX_INTEGER:
         return str(value)
-    if wanted == "boolean":
+    if target_type == "boolean":
         return value if (truth := _truth(value)) is None else truth
-    if isinstance(value, str) and wanted not in (None, "string"):
-        value = _from_text(value, cast("str", wanted))
-    if isinstance(value, list) and wanted == "array" and "items" in schema:
+    if isinstance(value, str) and target_type not in (None, "string"):
+        value = _from_text(value, cast("str", target_type))
+    if isinstance(value, list) and target_type == "array" and "items" in schema:
         items = cast("list[Any]", value)
-        return [coerce(item, schema["items"]) for item in items] if len(items) <= _most_items(schema) else items
-    if isinstance(value, dict) and wanted == "object" and "properties" in schema:
+        return [coerce(item, schema["items"]) for item in items] if len(items) <= _max_items(schema) else items
+    if isinstance(value, dict) and target_type == "object" and "properties" in schema:
         properties, required = schema["properties"], schema.get("required", ())
-        given = cast("dict[str, Any]", value)
-        if len(given) > MAX_UNKNOWN:
-            return given
-        read = {name: coerce(each, properties.get(name, {})) for name, each in given.items() if each is not None}
+        members = cast("dict[str, Any]", value)
+        if len(members) > MAX_UNKNOWN:
+            return members
+        coerced = {name: coerce(item, properties.get(name, {})) for name, item in members.items() if item is not None}
         return {
-            name: each
-            for name, each in read.items()
-            if name in required or not any(_is_empty(one, properties.get(name, {})) for one in (given[name], each))
+            name: item
+            for name, item in coerced.items()
+            if name in required or not any(_is_empty(form, properties.get(name, {})) for form in (members[name], item))
         }
     return cast("Any", value)
 
 
-def _from_text(text: str, wanted: str) -> Any:
-    stripped = text.strip()
-    if wanted == "integer":
-        digits = stripped[1:] if stripped[:1] == "-" else stripped
-        return int(stripped) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_INTEGER_DIGITS else text
-    if wanted in ("array", "object"):
-        if len(stripped) > MAX_JSON_CHARS:
+def _from_text(text: str, target_type: str) -> Any:
+    content = text.strip()
+    if target_type == "integer":
+        digits = content[1:] if content[:1] == "-" else content
+        return int(content) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_INTEGER_DIGITS else text
+    if target_type in ("array", "object"):
+        if len(content) > MAX_JSON_CHARS:
             return text
         try:
-            parsed: Any = json.loads(stripped)
+            parsed: Any = json.loads(content)
         except (ValueError, RecursionError):
             return text
-        fits = isinstance(parsed, list if wanted == "array" else dict)
+        fits = isinstance(parsed, list if target_type == "array" else dict)
         return cast("Any", parsed) if fits else text
     return text
 
@@ -187,14 +190,14 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     except ValidationError as error:
         problems: list[str] = []
         for item in error.errors(include_url=False, include_context=False)[:5]:
-            where = ".".join(brief(str(step)) for step in item["loc"])
+            path = ".".join(brief(str(step)) for step in item["loc"])
             if item["type"] == "missing":
-                problems.append(f"'{where}' is required.")
+                problems.append(f"'{path}' is required.")
             else:
                 value = repr(_sample(item["input"]))
-                shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
+                display_value = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
                 reason = item["msg"].removeprefix("Value error, ").rstrip(".")
-                problems.append(f"'{where}': {reason}, got {shown}.")
+                problems.append(f"'{path}': {reason}, got {display_value}.")
         problems.append(accepted_in(schema))
         if unknown:
             problems.append(f"Unknown: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
@@ -211,8 +214,8 @@ class UnknownParameter(NamedTuple):
     at: str  # the path of the enclosing object, such as `todos[0].`
     name: str
     value: Any
-    known: Schema  # the properties that the enclosing object may have
-    given: Collection[str]  # the properties that the enclosing object does have
+    properties: Schema  # the properties that the enclosing object may have
+    present: Collection[str]  # the properties that the enclosing object does have
 
 
 def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
@@ -220,16 +223,16 @@ def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownPara
     if isinstance(value, str) and schema.get("type") in ("array", "object"):
         value = _from_text(value, schema["type"])
     if isinstance(value, list) and "items" in schema:
-        for number, item in enumerate(cast("list[Any]", value)[: _most_items(schema)]):
+        for number, item in enumerate(cast("list[Any]", value)[: _max_items(schema)]):
             yield from unknown_in(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
     if not isinstance(value, dict) or (properties := schema.get("properties")) is None:
         return
-    given = cast("dict[str, Any]", value)
-    for name, item in islice(given.items(), MAX_UNKNOWN):
+    members = cast("dict[str, Any]", value)
+    for name, item in islice(members.items(), MAX_UNKNOWN):
         if name in properties:
             yield from unknown_in(item, properties[name], f"{at}{name}.")
         elif item is not None and not _is_empty(item, {}):
-            yield UnknownParameter(at, name, item, properties, given.keys())
+            yield UnknownParameter(at, name, item, properties, members.keys())
 
 
 def about_unknown(
@@ -237,53 +240,59 @@ def about_unknown(
     arguments: Mapping[str, Any],
     schema: Schema,
     spellings: Mapping[str, str],
-    others: Mapping[str, ForeignParameter],
+    foreign_parameters: Mapping[str, ForeignParameter],
     *,
     is_refused: bool,
 ) -> str:
-    """Tell the model which arguments are unknown, at any depth, and what to use instead.
+    """Tell the model which arguments are unknown, including nested ones, and what to use instead.
 
     Args:
         tool: The tool's name.
         arguments: The call's arguments, under canonical names.
         schema: The tool's schema.
-        spellings: The accepted names, `folded`, mapped to the canonical names.
-        others: Parameters of other programs' tools, keyed by `folded` name.
+        spellings: The accepted names, in the form that `folded` returns, mapped to the canonical names.
+        foreign_parameters: Parameters of other programs' tools, keyed by `folded` name.
         is_refused: Whether the call is refused because of unknown arguments, or runs without them.
     """
     names: list[str] = []
-    for at, name, value, known, given in unknown_in(arguments, schema):
+    for at, name, value, properties, present in unknown_in(arguments, schema):
         # Look up the name, or else a part of it (one word or several consecutive ones) for which there is advice.
         words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
         parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
-        advised = (each for each in map(others.get, parts) if each is not None and each.way)
-        other, truth = others.get(folded(name)) or next(advised, None), _truth(value)
-        if other is not None and (
-            other.own is None or (str(value) if truth is None else str(truth)).lower() in other.own
+        candidates = (
+            candidate for candidate in map(foreign_parameters.get, parts) if candidate is not None and candidate.way
+        )
+        parameter, truth = foreign_parameters.get(folded(name)) or next(candidates, None), _truth(value)
+        if parameter is not None and (
+            parameter.own is None or (str(value) if truth is None else str(truth)).lower() in parameter.own
         ):
             continue
-        if is_refused and other is None and truth is False and value != "0":
+        if is_refused and parameter is None and truth is False and value != "0":
             continue  # an argument that requests nothing does not cause the refusal
-        if len(names) == MAX_TOLD:
+        if len(names) == MAX_EXPLAINED_UNKNOWN:
             names.append(
                 "There are more unknown parameters." if is_refused else "More unknown parameters were ignored."
             )
             break
-        hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
-        ignored = "" if is_refused else " and was ignored"
-        names.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
+        hint = (
+            f". {parameter.way}"
+            if parameter is not None and parameter.way
+            else _suggestion(at, name, spellings, properties, present)
+        )
+        effect = "" if is_refused else " and was ignored"
+        names.append(f"'{brief(at + name)}' is not a parameter of {tool}{effect}{hint}")
     return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
 
 
-def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:
+def _suggestion(at: str, name: str, spellings: Mapping[str, str], properties: Schema, present: Collection[str]) -> str:
     import difflib  # noqa: PLC0415 - loaded only after a mistake
 
-    names = {folded(each): each for each in known} if at else spellings
-    meant = [names[near] for near in difflib.get_close_matches(folded(name), names, len(names) or 1)]
-    free = next((name for name in meant if name not in given), None)
-    if free is not None:
-        return f"; did you mean '{at}{free}'?"
-    return f"; '{at}{meant[0]}' is, and was given too." if meant else "."
+    names = {folded(property_name): property_name for property_name in properties} if at else spellings
+    matches = [names[match] for match in difflib.get_close_matches(folded(name), names, len(names) or 1)]
+    unused = next((name for name in matches if name not in present), None)
+    if unused is not None:
+        return f"; did you mean '{at}{unused}'?"
+    return f"; '{at}{matches[0]}' is, and was given too." if matches else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
@@ -295,23 +304,23 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, m
                 f"'{name}' is too large to be represented exactly; give a number from -{MAX_INTEGER:,} to "
                 f"{MAX_INTEGER:,}.",
             )
-        if (wanted := schema["properties"].get(name)) is None:
+        if (property_schema := schema["properties"].get(name)) is None:
             continue
         if isinstance(value, list):
-            count, most, what = len(cast("list[Any]", value)), _most_items(wanted), "items"
+            count, limit, unit = len(cast("list[Any]", value)), _max_items(property_schema), "items"
         elif isinstance(value, dict):
-            count, most, what = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
-        elif isinstance(value, str) and wanted.get("type") in ("array", "object"):
-            count, most, what = len(value), MAX_JSON_CHARS, f"characters and should be an {wanted['type']}"
+            count, limit, unit = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
+        elif isinstance(value, str) and property_schema.get("type") in ("array", "object"):
+            count, limit, unit = len(value), MAX_JSON_CHARS, f"characters and should be an {property_schema['type']}"
         else:
             continue
-        if count > most:
+        if count > limit:
             raise InvalidToolParamsError(
-                tool, f"'{name}' has {count:,} {what}; the limit is {most:,}. Split it over several calls."
+                tool, f"'{name}' has {count:,} {unit}; the limit is {limit:,}. Split it over several calls."
             )
 
 
-def _most_items(schema: Schema) -> int:
+def _max_items(schema: Schema) -> int:
     return schema.get("maxItems", MAX_ITEMS)
 
 
@@ -326,8 +335,8 @@ def _sample(value: Any, depth: int = 2) -> Any:
     few = MAX_SHOWN_VALUE // 2
     if isinstance(value, list):
         return [_sample(item, depth - 1) for item in cast("list[Any]", value)[:few]]
-    given = cast("dict[str, Any]", value)
-    return {name[: MAX_SHOWN_VALUE + 1]: _sample(given[name], depth - 1) for name in islice(given, few)}
+    members = cast("dict[str, Any]", value)
+    return {name[: MAX_SHOWN_VALUE + 1]: _sample(members[name], depth - 1) for name in islice(members, few)}
 
 
 def full_schema(model: type[ToolParams]) -> dict[str, Any]:
@@ -346,17 +355,19 @@ _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems",
 
 def published_schema(schema: Schema) -> dict[str, Any]:
     """Return the published part of a schema, without bounds and empty defaults, to save tokens."""
-    published: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":
-            published[key] = {
-                name: published_schema(each) for name, each in value.items() if not UNPUBLISHED.items() <= each.items()
+            result[key] = {
+                name: published_schema(property_schema)
+                for name, property_schema in value.items()
+                if not UNPUBLISHED.items() <= property_schema.items()
             }
         elif key == "items":
-            published[key] = published_schema(value)
+            result[key] = published_schema(value)
         elif key not in _BOUNDS and (key != "default" or value):
-            published[key] = value
-    return published
+            result[key] = value
+    return result
 
 
 def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:

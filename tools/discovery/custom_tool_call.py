@@ -33,7 +33,7 @@ _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
 
 async def run_tool(
-    declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
+    tool: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
     """Run a tool. The tool's standard error is sent to the client as progress.
 
@@ -41,39 +41,43 @@ async def run_tool(
         ToolError: The tool failed, took too long or could not start (`discovered_tool_execution_error`).
     """
     try:
-        given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
+        payload = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:  # JSON can represent a lone surrogate only as an escape
-        given = json.dumps(dict(arguments), default=str).encode()
+        payload = json.dumps(dict(arguments), default=str).encode()
     try:
-        request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
-        outcome = await command.site.runner().run(replace(request, client_key=client_key, given=given), progress)
+        request = await command.site.request(CALL_COMMAND, (*command.argv, tool.declared_name), command.seconds)
+        outcome = await command.site.runner().run(
+            replace(request, client_key=client_key, standard_input=payload), progress
+        )
     except ToolError as error:
-        raise _failure(declared, None, error.message) from None
+        raise _failure(tool, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
-        why = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was stopped, with all its processes"
+        reason = (
+            f"it took longer than {command.seconds:g} s (tools.callTimeout) and was stopped, with all its processes"
+        )
     elif outcome.exit is None or outcome.exit.code != 0:
-        why = FAILED
+        reason = FAILED
     elif command.strict and outcome.errors:
-        why = "it wrote to standard error, which counts as a failure here (tools.strict)"
+        reason = "it wrote to standard error, which counts as a failure here (tools.strict)"
     else:
         return await THREADS.run(lambda: _result_of(outcome))
-    raise _failure(declared, outcome, why)
+    raise _failure(tool, outcome, reason)
 
 
-def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -> ToolError:
+def _failure(tool: DeclaredTool, outcome: ProgramOutcome | None, reason: str) -> ToolError:
     """Report a failure with the five lines that Qwen Code and Gemini CLI use."""
-    printed = errors = ""
+    stdout = errors = ""
     if outcome is not None:
-        shown, errors = outcome.shown, outcome.errors
-        printed = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
-        if shown.file is not None and (shown.is_cut or shown.is_binary):
-            printed = f"{printed}\n(the whole output, {size(shown.total)}: {shown_whole_path(shown.file)})"
+        output, errors = outcome.shown_output, outcome.errors
+        stdout = f"(binary, {size(output.total)})" if output.is_binary else output.text
+        if output.file is not None and (output.is_cut or output.is_binary):
+            stdout = f"{stdout}\n(the whole output, {size(output.total)}: {shown_whole_path(output.file)})"
     code, signal = code_and_signal(outcome.exit if outcome is not None else None)
     lines = (
-        f"The custom tool '{one_line(declared.called)}' failed:",
-        f"Stdout: {printed or EMPTY}",
+        f"The custom tool '{one_line(tool.declared_name)}' failed:",
+        f"Stdout: {stdout or EMPTY}",
         f"Stderr: {errors or EMPTY}",
-        f"Error: {why}",
+        f"Error: {reason}",
         f"Exit Code: {code if code is not None else NONE}",
         f"Signal: {signal or NONE}",
     )
@@ -82,13 +86,13 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
 
 def _result_of(outcome: ProgramOutcome) -> ToolResult:
     """Build the result of a successful call. Blocking, because it may parse several megabytes of JSON."""
-    shown = outcome.shown
-    path = shown_whole_path(shown.file) if shown.file is not None else ""
+    output = outcome.shown_output
+    path = shown_whole_path(output.file) if output.file is not None else ""
     parsed: dict[str, Any] | None = None
-    printed = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not shown.is_binary else ""
-    if printed.startswith("{"):
+    stdout = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not output.is_binary else ""
+    if stdout.startswith("{"):
         try:
-            parsed = read_json(printed)
+            parsed = read_json(stdout)
             require_sendable(parsed)
         except UnreadableError:
             parsed = None
@@ -96,59 +100,61 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         verbatim = _mcp_result(parsed, f"the whole output is in {path}" if path else "the rest is not kept")
         if verbatim is not None:
             return ToolResult(verbatim=verbatim)
-    content: list[Part] = [TextPart(shown.text)]
-    if not shown.total and outcome.errors:  # some tools print everything to standard error
+    content: list[Part] = [TextPart(output.text)]
+    if not output.total and outcome.errors:  # some tools print everything to standard error
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
-    elif shown.is_cut or shown.is_binary:
-        what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output is {size(shown.total)} long, and {what}. The rest was not kept."
-        if shown.file is not None:
-            missing = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
-            how = "" if shown.is_binary else ". Read it with read_file"
-            note = f"Note: the output is {size(shown.total)} long, and {what}. All of it{missing} is in {path}{how}."
-        text = TextPart("\n\n".join(filter(None, (note, shown.text))))
-        content = [text, *kept_output(shown, "output of the tool")]
+    elif output.is_cut or output.is_binary:
+        problem = "it is not text" if output.is_binary else "only its beginning and its end are shown"
+        note = f"Note: the output is {size(output.total)} long, and {problem}. The rest was not kept."
+        if output.file is not None:
+            missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
+            hint = "" if output.is_binary else ". Read it with read_file"
+            note = (
+                f"Note: the output is {size(output.total)} long, and {problem}. All of it{missing} is in {path}{hint}."
+            )
+        text = TextPart("\n\n".join(filter(None, (note, output.text))))
+        content = [text, *kept_output(output, "output of the tool")]
     return ToolResult(
         llm_content=content,
-        return_display=shown.text if len(shown.text) <= DISPLAY_CHARS else f"[...]\n{shown.text[-DISPLAY_CHARS:]}",
+        return_display=output.text if len(output.text) <= DISPLAY_CHARS else f"[...]\n{output.text[-DISPLAY_CHARS:]}",
         structured=parsed if parsed is not None and len(outcome.tail) <= STRUCTURED_CHARS else None,
-        facts=program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file),
+        facts=program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file),
     )
 
 
-def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
+def _mcp_result(printed_object: Mapping[str, Any], remainder: str) -> dict[str, Any] | None:
     """Return a printed object as a result in wire format, or `None` if the object is not in the form of an MCP result.
 
-    The text of all blocks together is truncated to the size of one result, and `rest` says where the full text is.
+    The text of all blocks together is truncated to the size of one result, and `remainder` says where the full text is.
     Blocks keep only members that the protocol defines.
     """
-    content = printed.get("content")
-    structured, is_error = printed.get("structuredContent"), printed.get("isError", False)
-    if not isinstance(content, list) or not printed.keys() <= _MCP_MEMBERS:
+    content = printed_object.get("content")
+    structured_content, is_error = printed_object.get("structuredContent"), printed_object.get("isError", False)
+    if not isinstance(content, list) or not printed_object.keys() <= _MCP_MEMBERS:
         return None
-    if not isinstance(is_error, bool) or not isinstance(structured, dict | None):
+    if not isinstance(is_error, bool) or not isinstance(structured_content, dict | None):
         return None
     entries = cast("list[Any]", content)
-    if len(entries) > MAX_BLOCKS or not (entries or structured):
+    if len(entries) > MAX_BLOCKS or not (entries or structured_content):
         return None
     blocks: list[dict[str, Any]] = []
-    left = OUTPUT_CHARS
+    chars_left = OUTPUT_CHARS
     for entry in entries:
-        given: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        kind = given.get("type")
+        block: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        kind = block.get("type")
         if kind == "resource":
-            inner: Any = given.get("resource")
-            given = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
-            needed: tuple[str, ...] = ("uri", "text" if isinstance(given.get("text"), str) else "blob")
-            optional: tuple[str, ...] = ("mimeType",)
+            inner: Any = block.get("resource")
+            block = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+            required_keys: tuple[str, ...] = ("uri", "text" if isinstance(block.get("text"), str) else "blob")
+            optional_keys: tuple[str, ...] = ("mimeType",)
         elif kind == "resource_link":
-            needed, optional = ("uri", "name"), ("title", "description", "mimeType")
+            required_keys, optional_keys = ("uri", "name"), ("title", "description", "mimeType")
         elif kind in ("text", "image", "audio"):
-            needed, optional = (("text",) if kind == "text" else ("data", "mimeType")), ()
+            required_keys, optional_keys = (("text",) if kind == "text" else ("data", "mimeType")), ()
         else:
             return None
-        members = {key: given[key] for key in (*needed, *optional) if given.get(key) is not None}
-        if not members.keys() >= set(needed) or not all(isinstance(value, str) for value in members.values()):
+        members = {key: block[key] for key in (*required_keys, *optional_keys) if block.get(key) is not None}
+        if not members.keys() >= set(required_keys) or not all(isinstance(value, str) for value in members.values()):
             return None
         for key in {"data", "blob"} & members.keys():
             try:
@@ -156,13 +162,13 @@ def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
             except ValueError:
                 return None
         if isinstance(text := members.get("text"), str):
-            if len(text) > left:
-                members["text"] = f"{text[:left]}\n[... cut here, {rest} ...]"
-            left = max(left - len(text), 0)
+            if len(text) > chars_left:
+                members["text"] = f"{text[:chars_left]}\n[... cut here, {remainder} ...]"
+            chars_left = max(chars_left - len(text), 0)
         blocks.append({"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members})
     result: dict[str, Any] = {"content": blocks}
     if is_error:
         result["isError"] = True
-    elif structured is not None and len(json.dumps(structured)) <= OUTPUT_CHARS:
-        result["structuredContent"] = structured
+    elif structured_content is not None and len(json.dumps(structured_content)) <= OUTPUT_CHARS:
+        result["structuredContent"] = structured_content
     return result

@@ -52,7 +52,7 @@ OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
-_UNDERSCORED = {
+_CAMEL_CASE_KEYS = {
     "any_of": "anyOf",
     "additional_properties": "additionalProperties",
     "max_items": "maxItems",
@@ -70,14 +70,14 @@ class SchemaError(ValueError):
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
-    schema = _normal({**raw, "nullable": None})
+    schema = _normalise({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
-    wrong = next(_metaschema().iter_errors(schema), None)
-    if wrong is not None:
-        where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
-        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not define")
+    error = next(_metaschema().iter_errors(schema), None)
+    if error is not None:
+        path, value = error.absolute_path, brief(json.dumps(error.instance, default=str))
+        raise SchemaError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
     references: list[str] = []
 
     def note(node: Any) -> Any:
@@ -94,26 +94,26 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _normal(node: Any) -> Any:
+def _normalise(node: Any) -> Any:
     """Convert a schema, including nested ones, to JSON Schema."""
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
         raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
-    for written, value in cast("dict[str, Any]", node).items():
-        key = _UNDERSCORED.get(written, written)
+    for raw_key, value in cast("dict[str, Any]", node).items():
+        key = _CAMEL_CASE_KEYS.get(raw_key, raw_key)
         if (value is None and key != "const") or key in IDENTITY | OUTDATED:
             continue
         if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
             fields[key] = int(value)  # the Gemini API writes 64-bit integers as strings
         else:
             fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
-    wanted = fields.get("type")
-    if isinstance(wanted, str):
-        fields["type"] = wanted.lower()
-    elif isinstance(wanted, list):
-        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
+    declared_type = fields.get("type")
+    if isinstance(declared_type, str):
+        fields["type"] = declared_type.lower()
+    elif isinstance(declared_type, list):
+        fields["type"] = [name.lower() if isinstance(name, str) else name for name in cast("list[Any]", declared_type)]
     if fields.get("type") == "type_unspecified":
         del fields["type"]
     if isinstance(fields.get("items"), list):  # in older drafts, such an array means `prefixItems`
@@ -127,7 +127,7 @@ def _normal(node: Any) -> Any:
             fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
         if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
             fields["enum"] = [*fields["enum"], None]
-    return with_children(fields, _normal)
+    return with_children(fields, _normalise)
 
 
 @cache
@@ -139,15 +139,15 @@ def _metaschema() -> Validator:
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Apply a change to each nested schema, but not to values that only look like schemas, such as defaults."""
-    changed = dict(fields)
+    result = dict(fields)
     for key, value in fields.items():
         if key in BY_NAME and isinstance(value, dict):
-            changed[key] = {name: change(child) for name, child in cast("dict[str, Any]", value).items()}
+            result[key] = {name: change(child) for name, child in cast("dict[str, Any]", value).items()}
         elif key in IN_LIST and isinstance(value, list):
-            changed[key] = [change(child) for child in cast("list[Any]", value)]
+            result[key] = [change(child) for child in cast("list[Any]", value)]
         elif key in SINGLE:
-            changed[key] = change(value)
-    return changed
+            result[key] = change(value)
+    return result
 
 
 def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool | None:
@@ -165,26 +165,29 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows. Without a limit, even a small schema whose references branch at
-# every level could take forever.
+# Maximum number of references that a check follows. Without a limit, checking against even a small schema could take
+# forever if its references branch at every level.
 MAX_REFERENCES = 2_000
-QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
+MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# Keywords that may take a very long time to check, in steps that cannot be counted. The tool itself must check them.
+# Keywords whose checks may take a very long time, and whose steps cannot be counted to enforce a limit. The tool itself
+# must check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
-def _quickly_checked(node: Any) -> Any:
+def _without_costly_keywords(node: Any) -> Any:
     """Return a schema without the keywords that may take a long time to check."""
     if not isinstance(node, dict):
         return node
     fields = cast("dict[str, Any]", node)
-    left_out = _COSTLY
+    omitted_keys = _COSTLY
     if "patternProperties" in fields:
         # Without `patternProperties`, it is unknown which properties are additional.
-        left_out = left_out | {"additionalProperties"}
-    return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
+        omitted_keys = omitted_keys | {"additionalProperties"}
+    return with_children(
+        {key: value for key, value in fields.items() if key not in omitted_keys}, _without_costly_keywords
+    )
 
 
 class LongCheckError(Exception):
@@ -223,9 +226,9 @@ class ArgumentCheck:
     def _validator(self) -> Validator:
         from referencing import Registry  # noqa: PLC0415 - loaded by `_validator_class`
 
-        return _validator_class()(_quickly_checked(self._schema), registry=Registry())
+        return _validator_class()(_without_costly_keywords(self._schema), registry=Registry())
 
-    def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def repair(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments, changed only if that makes them valid: strings converted to other types, nulls removed.
 
         Raises:
@@ -233,25 +236,25 @@ class ArgumentCheck:
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
-        read: dict[str, Any] = {}
+        converted: dict[str, Any] = {}
         for name, value in arguments.items():
             schema = self._schema["properties"].get(name)
-            wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+            property_type = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
             if value is not None:
-                read[name] = coerce(value, {"type": wanted}) if wanted in _COERCED else value
-        return read if read != arguments and self.quick_problem_of(read) is None else arguments
+                converted[name] = coerce(value, {"type": property_type}) if property_type in _COERCED else value
+        return converted if converted != arguments and self.quick_problem_of(converted) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
         """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many values."""
         waiting: list[Any] = [arguments]
-        found = 0
+        value_count = 0
         while waiting:
-            each = waiting.pop()
-            found += 1
-            if isinstance(each, dict | list):
-                children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
-                waiting += children[: QUICK_VALUES + 1]
-            if found + len(waiting) > QUICK_VALUES:
+            value = waiting.pop()
+            value_count += 1
+            if isinstance(value, dict | list):
+                children = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)
+                waiting += children[: MAX_QUICK_VALUES + 1]
+            if value_count + len(waiting) > MAX_QUICK_VALUES:
                 raise LongCheckError
         return self.problem_of(arguments)
 
@@ -272,16 +275,16 @@ class ArgumentCheck:
             _references.reset(token)
         if not problems:
             return None
-        accepted = ", ".join(self._schema["properties"])
-        return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(accepted) or 'nothing'}."])
+        names = ", ".join(self._schema["properties"])
+        return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(names) or 'nothing'}."])
 
 
 def _sentence(error: ValidationError) -> str:
-    where = ".".join(map(str, error.absolute_path))
-    subject = f"'{brief(where)}'" if where else "The object"
+    path = ".".join(map(str, error.absolute_path))
+    subject = f"'{brief(path)}'" if path else "The object"
     rule, limit = str(error.validator), brief(json.dumps(error.validator_value, ensure_ascii=False, default=str))
     if rule in ("required", "additionalProperties", "dependentRequired"):
-        return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
+        return f"{subject}: {brief(error.message)}." if path else f"{brief(error.message)}."
     value: Any = error.instance
     if isinstance(value, str):
         value = value[:100]  # the message shows only the beginning
@@ -293,7 +296,7 @@ def _sentence(error: ValidationError) -> str:
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
     name: str  # the tool's name for clients
-    called: str  # the tool's name for the call command
+    declared_name: str  # the tool's name for the call command
     title: str  # the tool's name for people
     description: str  # what the tool does; may be empty
     schema: Mapping[str, Any]  # JSON Schema of the tool's parameters
@@ -316,9 +319,9 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 # Rules name upstream tools `mcp_server_tool`, `mcp__server__tool` or `server__tool`. A custom tool with such a name
 # would be mistaken for an upstream tool.
-OF_SERVERS = "mcp_"
+UPSTREAM_PREFIX = "mcp_"
 # Names of other coding agents' built-in tools, except those that are aliases of this server's tools.
-OF_CODING_AGENTS = frozenset(
+AGENT_TOOL_NAMES = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
 
@@ -346,22 +349,22 @@ class Declarations:
             self.unnamed_warnings += 1
 
 
-class _LeftOutError(Exception):
+class _SkippedError(Exception):
     """A declaration is skipped. The message is the reason, phrased for the end of a sentence."""
 
 
-def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
+def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
     """Parse the declarations. Blocking, because each schema is checked.
 
     Args:
-        printed: The output of the discovery command.
+        output: The output of the discovery command.
         reserved: Names that no custom tool may have: those of other tools, and the names of these tools in rules. Case
             is ignored, because people hardly notice differences in case.
 
     Raises:
         DiscoveryError: The output is not a list of declarations.
     """
-    text = printed.decode("utf-8-sig", "replace").strip()
+    text = output.decode("utf-8-sig", "replace").strip()
     if not text:
         raise DiscoveryError(f"The discovery command printed nothing. Make it print {SHAPE}.")
     try:
@@ -372,7 +375,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         value = cast("list[Any]", [value])
     if not isinstance(value, list):
         raise DiscoveryError(f"The discovery command printed JSON that is not an array. Make it print {SHAPE}.")
-    found = Declarations()
+    result = Declarations()
     declarations: list[Any] = []
     for number, entry in enumerate(cast("list[Any]", value), start=1):
         fields: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
@@ -382,71 +385,73 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         elif isinstance(fields[wrapper], list):
             declarations += cast("list[Any]", fields[wrapper])
         else:
-            found.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
-    taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
+            result.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
+    used_names = frozenset(name.casefold() for name in (*reserved, *AGENT_TOOL_NAMES))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
         fields = cast("dict[str, Any]", declaration) if isinstance(declaration, dict) else {}
-        called: Any = fields.get("name")
+        declared_name: Any = fields.get("name")
         try:
-            if len(found.tools) == MAX_TOOLS:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
-            tool = _read(declaration, taken)
-            if tool.name in found.tools:
-                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
+            if len(result.tools) == MAX_TOOLS:
+                raise _SkippedError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
+            tool = _parse_declaration(declaration, used_names)
+            if tool.name in result.tools:
+                raise _SkippedError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - as above
-        except (_LeftOutError, SchemaError, UnreadableError) as reason:
-            which = f" ('{brief(called)}')" if isinstance(called, str) else ""
-            found.warn(f"Declaration {number}{which} was left out: {reason}.")
+                raise _SkippedError(_FULL)  # noqa: TRY301 - as above
+        except (_SkippedError, SchemaError, UnreadableError) as reason:
+            label = f" ('{brief(declared_name)}')" if isinstance(declared_name, str) else ""
+            result.warn(f"Declaration {number}{label} was left out: {reason}.")
             continue
         chars_left -= tool.size
-        found.tools[tool.name] = tool
-        if tool.name != tool.called:
-            found.warn(
-                f"'{brief(tool.called)}' is published as '{tool.name}': names have at most {MAX_NAME} characters "
-                f"(A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
+        result.tools[tool.name] = tool
+        if tool.name != tool.declared_name:
+            result.warn(
+                f"'{brief(tool.declared_name)}' is published as '{tool.name}': names have at most {MAX_NAME} "
+                f"characters (A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
-    if found.tools:
+    if result.tools:
         _validator_class()  # import the validator before the first call
-    return found
+    return result
 
 
-def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
-    """Parse one declaration. `taken` contains the names in use, in lower case.
+def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> DeclaredTool:
+    """Parse one declaration. `used_names` contains the names in use, in lower case.
 
     Raises:
-        _LeftOutError, SchemaError, UnreadableError: The declaration cannot be used.
+        _SkippedError, SchemaError, UnreadableError: The declaration cannot be used.
     """
     if not isinstance(declaration, dict):
-        raise _LeftOutError("it is not an object")
+        raise _SkippedError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
-    called = fields.get("name")
-    if not isinstance(called, str) or not called:
-        raise _LeftOutError("it has no name")
-    if called.startswith("-"):
-        raise _LeftOutError("the call command would read its name as an option")
-    if not called.isprintable():
-        raise _LeftOutError("its name has invisible characters")
-    name = called
-    if not _NAME.fullmatch(called) or BETWEEN in called:
+    declared_name = fields.get("name")
+    if not isinstance(declared_name, str) or not declared_name:
+        raise _SkippedError("it has no name")
+    if declared_name.startswith("-"):
+        raise _SkippedError("the call command would read its name as an option")
+    if not declared_name.isprintable():
+        raise _SkippedError("its name has invisible characters")
+    name = declared_name
+    if not _NAME.fullmatch(declared_name) or BETWEEN in declared_name:
         # The hash covers only the name, so the published name stays the same, whatever else is declared.
-        digest = hashlib.sha256(called.encode()).hexdigest()[:8]
-        name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
-    if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("built-in tools, rules or other coding agents use this name, regardless of case")
-    if called.casefold().startswith(OF_SERVERS):
-        raise _LeftOutError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
+        digest = hashlib.sha256(declared_name.encode()).hexdigest()[:8]
+        name = f"{_NOT_IN_NAMES.sub('-', declared_name)[: MAX_NAME - len(digest) - 1]}-{digest}"
+    if name.casefold() in used_names or declared_name.casefold() in used_names:
+        raise _SkippedError("built-in tools, rules or other coding agents use this name, regardless of case")
+    if declared_name.casefold().startswith(UPSTREAM_PREFIX):
+        raise _SkippedError(
+            f"rules name upstream tools this way; choose a name that does not begin with {UPSTREAM_PREFIX}"
+        )
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
     description = visible(texts.get("description", ""))
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
     raw: Any = NO_PARAMETERS if key is None else fields[key]
     if not isinstance(raw, dict):
-        raise _LeftOutError(f"its '{key}' is not an object")
+        raise _SkippedError(f"its '{key}' is not an object")
     require_sendable(raw)
     schema = readable_schema(cast("dict[str, Any]", raw))
     size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
     if size > MAX_DECLARATION_CHARS:
-        raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
-    title = one_line(texts.get("title") or called)[:MAX_NAME]
-    return DeclaredTool(name, called, title, description, schema, ArgumentCheck(schema), size)
+        raise _SkippedError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+    title = one_line(texts.get("title") or declared_name)[:MAX_NAME]
+    return DeclaredTool(name, declared_name, title, description, schema, ArgumentCheck(schema), size)

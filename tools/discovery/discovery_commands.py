@@ -28,7 +28,7 @@ CALL_COMMAND = "tools.callCommand"
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    # Prints the declarations: a program and its arguments, or `None` if there are no custom tools.
+    # The command that prints the declarations, as a program and its arguments; `None` if there are no custom tools
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
     call_command: tuple[str, ...] | None = field(default=None, repr=False)  # runs a tool; the tool's name is appended
     discovery_seconds: float = 60.0  # how long the discovery command may take
@@ -64,10 +64,10 @@ class ProgramSite:
         search_path = self.environment.get("PATH", "")
         program = await THREADS.run(partial(find_configured, name, search_path, self.folder, self.roots))
         if program is None:
-            where = "at that path" if os.path.basename(name) != name else "on the PATH outside the workspace"
+            location = "at that path" if os.path.basename(name) != name else "on the PATH outside the workspace"
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                f"The program '{one_line(name)}' of {setting} was not found {where}, or cannot be run. The operator "
+                f"The program '{one_line(name)}' of {setting} was not found {location}, or cannot be run. The operator "
                 "can install it, make it executable, or give its absolute path.",
             )
         return ProgramRequest(
@@ -123,24 +123,24 @@ def require_sendable(value: Any) -> None:
     """Raise an `UnreadableError` for deep nesting and for values that Python accepts but JSON cannot contain."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                members = cast("dict[str, Any]", each)
-                below += members
-                below += members.values()
-            elif isinstance(each, list):
-                below += cast("list[Any]", each)
-            elif isinstance(each, float) and not math.isfinite(each):
+        next_level: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                members = cast("dict[str, Any]", item)
+                next_level += members
+                next_level += members.values()
+            elif isinstance(item, list):
+                next_level += cast("list[Any]", item)
+            elif isinstance(item, float) and not math.isfinite(item):
                 raise UnreadableError(
-                    "it contains NaN" if math.isnan(each) else "it contains a number that is too large"
+                    "it contains NaN" if math.isnan(item) else "it contains a number that is too large"
                 )
-            elif isinstance(each, str):
+            elif isinstance(item, str):
                 try:
-                    each.encode()
+                    item.encode()
                 except UnicodeEncodeError:
                     raise UnreadableError("it contains a lone surrogate, which is not text") from None
-        if not below:
+        if not next_level:
             return
-        level = below
+        level = next_level
     raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep")

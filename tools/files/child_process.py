@@ -26,7 +26,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-# Pause between checks whether a process has exited; most processes exit soon after closing their output
+# Pause between checks of whether a process has exited; most processes exit soon after closing their output
 REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
@@ -52,7 +52,7 @@ class Child:
         folder: str,
         deadline: Deadline,
         *,
-        given: IO[bytes] | None = None,  # the process's stdin
+        stdin: IO[bytes] | None = None,  # the process's stdin
         errors: int | None = None,  # receives the process's stderr; if `None`, `finish` returns stderr
         environment: Mapping[str, str] | None = None,  # all environment variables, except those that Windows needs
     ) -> None:
@@ -68,7 +68,7 @@ class Child:
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
-                stdin=subprocess.DEVNULL if given is None else given,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr if errors is None else errors,
                 env={name: os.environ[name] for name in _WINDOWS_VARIABLES if name in os.environ}
@@ -188,9 +188,9 @@ class Child:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait up to `seconds` for a pipe to have data or reach its end. Return True if it does."""
+    """Wait up to `seconds` for a pipe to have data or reach its end. Return False if the time ran out."""
     if sys.platform == "win32":
-        return True  # Windows can only wait for sockets, so the read itself waits
+        return True  # Windows can poll only sockets, so the read itself waits
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(seconds * 1_000))
@@ -219,14 +219,14 @@ class DocumentWorker(Child):
             [sys.executable, "-P", script, kind, str(memory), str(max(1, round(seconds))), *arguments],
             os.path.dirname(script),
             Deadline(signal, seconds),
-            given=document,
+            stdin=document,
             errors=subprocess.DEVNULL,
             # The PDF library must not find programs that decode images.
             environment={"PATH": ""},
         )
 
-    def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until one has more than `longest` bytes.
+    def messages(self, max_bytes: int) -> Iterator[dict[str, Any]]:
+        """Yield messages until the output ends or a message is longer than `max_bytes`.
 
         The last message has the key `end`, unless the process died first.
         """
@@ -235,7 +235,7 @@ class DocumentWorker(Child):
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 yield cast("dict[str, Any]", json.loads(line))
-            if len(buffer) > longest:
+            if len(buffer) > max_bytes:
                 return
 
 

@@ -67,17 +67,17 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
         os.nice(NICENESS)
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
-        for what, most in limits:
+        for resource_type, limit in limits:
             # macOS defines `RLIMIT_AS` but does not accept it.
             with suppress(OSError, ValueError):
-                resource.setrlimit(what, (most, most))
+                resource.setrlimit(resource_type, (limit, limit))
     try:
         for message in _READERS[kind](*arguments):
-            _say(message)
+            _write_message(message)
     except MemoryError:
-        _say({"end": "memory"})
+        _write_message({"end": "memory"})
     except Exception:  # noqa: BLE001 - a damaged document can make a library raise anything
-        _say({"end": "broken"})
+        _write_message({"end": "broken"})
 
 
 def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
@@ -113,8 +113,8 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
         except Exception:  # noqa: BLE001 - a damaged page must not hide the others
             yield {"page": number, "failed": "broken"}
             continue
-        shown = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
-        yield {"page": number, "text": shown, "cut": len(text) > MAX_PAGE_CHARS}
+        clean_text = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
+        yield {"page": number, "text": clean_text, "cut": len(text) > MAX_PAGE_CHARS}
     yield {"end": "done"}
 
 
@@ -136,7 +136,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     _forbid_writing()
     page = sys.stdin.buffer.read().decode("utf-8", "replace")
 
-    def converted(**more: Any) -> ConversionResult:
+    def convert_page(**extra_options: Any) -> ConversionResult:
         options = ConversionOptions(
             bullets="-",
             compact_tables=True,
@@ -146,26 +146,26 @@ def html(url: str) -> Iterator[dict[str, Any]]:
             inline_data_media="alt_text_only",
             # Some frameworks put the whole page into one form.
             preprocessing=PreprocessingOptions(remove_navigation=False, remove_forms=False),
-            **more,
+            **extra_options,
         )
         return convert(page, options)
 
-    linked = {"base_url": url} if url else {"output_format": "plain"}
-    found = converted(**linked, exclude_selectors=list(NOISE))
+    links = {"base_url": url} if url else {"output_format": "plain"}
+    result = convert_page(**links, exclude_selectors=list(NOISE))
     hides = False
-    if not (found.content or "").strip():
+    if not (result.content or "").strip():
         # The whole page, with its navigation and hidden text, is better than no text.
-        found = converted(**linked, hidden_content="all")
+        result = convert_page(**links, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
-        seen = [selector for selector in NOISE if selector not in HIDDEN]
-        hides = converted(**linked, exclude_selectors=seen, hidden_content="all").content != found.content
-    if len(found.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
-        found = converted(output_format="plain", exclude_selectors=list(NOISE))
+        visible_noise = [selector for selector in NOISE if selector not in HIDDEN]
+        hides = convert_page(**links, exclude_selectors=visible_noise, hidden_content="all").content != result.content
+    if len(result.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
+        result = convert_page(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)
     yield {
         "title": " ".join(unescape(title[1]).split()) if title else "",
-        "text": (found.content or "").strip("\n"),
-        "is_partial": bool(found.warnings),
+        "text": (result.content or "").strip("\n"),
+        "is_partial": bool(result.warnings),
         "hides": hides,
         **_leads(page),
         "end": "done",
@@ -178,24 +178,27 @@ def _leads(page: str) -> dict[str, list[str]]:
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
     lower, end = page.lower(), 0
-    for found in _LEADING.finditer(page):
-        if found.start() < end:
+    for match in _LEADING.finditer(page):
+        if match.start() < end:
             continue
-        comment, skipped, tag, rest = found.groups()
+        comment, raw_element, tag, attributes_text = match.groups()
         if tag is None:
-            end = lower.find("-->" if comment else f"</{skipped.lower()}", found.end())
+            end = lower.find("-->" if comment else f"</{raw_element.lower()}", match.end())
             if end < 0:
                 break
             continue
-        named = {each[1].lower(): unescape(each[2] or each[3] or each[4] or "") for each in _ATTRIBUTE.finditer(rest)}
+        attributes = {
+            part[1].lower(): unescape(part[2] or part[3] or part[4] or "")
+            for part in _ATTRIBUTE.finditer(attributes_text)
+        }
         if tag.lower() != "meta":
-            leads["frames"][named.get("src", "").strip()] = None
-        elif named.get("http-equiv", "").strip().lower() == "refresh":
-            leads["refresh"][named.get("content", "").strip()] = None
+            leads["frames"][attributes.get("src", "").strip()] = None
+        elif attributes.get("http-equiv", "").strip().lower() == "refresh":
+            leads["refresh"][attributes.get("content", "").strip()] = None
     return {kind: [target for target in targets if target][:MAX_LEADS] for kind, targets in leads.items()}
 
 
-def _say(message: dict[str, Any]) -> None:
+def _write_message(message: dict[str, Any]) -> None:
     line = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
     try:
         sys.stdout.buffer.write(line)

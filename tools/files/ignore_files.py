@@ -6,15 +6,15 @@ Agent-ignore files may be in the root and in any folder inside it. As in git, de
 inside a hidden folder can be unhidden. Agent-ignore files take precedence over git's files, so `!name` in them unhides
 files that git hides. Files that a permission rule protects from being read are always left out too.
 
-In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so one with a line
-that is not understood hides its whole folder.
+In git's files, lines that are not understood are skipped. Agent-ignore files protect other files, so an
+agent-ignore file with a line that is not understood hides its whole folder.
 
 The rules of one file are parsed by `pathspec`, which turns each line into a regular expression, and matched as git
 does: the last matching rule decides. This module adds three things:
 
 - A rule applies to an entry itself, not to its contents. The caller descends from the top and skips hidden folders.
   Otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would unhide `docs/id.key`.
-- A line that `pathspec` reads differently from git, or not at all, is reported (`RuleList.odd_line`).
+- A line that `pathspec` interprets differently from git, or cannot interpret, is reported (`RuleList.odd_line`).
 - No expression backtracks without bound. Otherwise eight stars would keep Python busy for seconds on a single name.
 
 As in git, names are compared byte by byte, and a `?` matches one byte. See `bytes_text`.
@@ -43,12 +43,12 @@ from tools.text.file_names import shown_path, shown_whole_path
 logger = logging.getLogger(__name__)
 # On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
-MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
+MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary rules
 COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate limit on the memory for cached rules
-# A rule's bytes of memory per unit of cost (measured and rounded up), and the bytes that RE2 may use
+# Bytes of memory per unit of a rule's cost (measured and rounded up), and the most bytes that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # length of the longest possible path; longer lines count as not understood
@@ -84,8 +84,8 @@ def bytes_text(name: str) -> str:
 
 def bytes_texts(names: Sequence[str]) -> Sequence[str]:
     """Like `bytes_text`, for several names, which are processed together."""
-    joined = "".join(names)
-    return names if not IGNORE_CASE and joined.isascii() and joined.isprintable() else list(map(bytes_text, names))
+    text = "".join(names)
+    return names if not IGNORE_CASE and text.isascii() and text.isprintable() else list(map(bytes_text, names))
 
 
 def _as_text(content: bytes) -> str:
@@ -102,7 +102,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is as fast without this check
+        # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is just as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
@@ -113,17 +113,18 @@ class RuleList:
             except Exception:  # noqa: BLE001 - RE2's errors cannot be named, because RE2 may be missing
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
-            bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
-            # For expressions that match a name in any folder, the folders above the name are skipped only once.
-            of_names, others = ["(?!)"], ["(?!)"]
-            for pattern in (regex.pattern for regex, _ in bounded):
+            bounded_rules = [(_without_repetition(regex), hides) for regex, hides in rules]
+            self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded_rules], backend="simple")
+            # Expressions that match a name in any folder are combined, so that the folders above the name are skipped
+            # only once for all of them.
+            by_name, by_path = ["(?!)"], ["(?!)"]
+            for pattern in (regex.pattern for regex, _ in bounded_rules):
                 name = pattern.removeprefix(_ANYWHERE)
                 if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
-                    others.append(pattern)
+                    by_path.append(pattern)
                 else:
-                    of_names.append(name)
-            self.may_match = re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
+                    by_name.append(name)
+            self.may_match = re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(by_name)})|{'|'.join(by_path)}").match
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
@@ -146,19 +147,19 @@ class RuleList:
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """Return an equivalent expression for which Python's `re` does not retry parts at the same position.
+    """Return an equivalent expression with which Python's `re` never tries the same part twice at the same position.
 
     The parts after a star have a fixed length. If another star follows, the first match of these parts is therefore
     as good as any later one, and an atomic group prevents retries. The same applies to `**` and the names after it.
     """
-    bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
-    first, *others = bounded.split(_TREE)
-    if others:
+    expression = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
+    first, *later_parts = expression.split(_TREE)
+    if later_parts:
         if first.startswith(_ANYWHERE):
             first = f"^(?>(?:.+?/)??{first.removeprefix(_ANYWHERE)}(?=/))"
-        between = "".join(f"(?>(?:/.+?)??{names}(?=/))" for names in others[:-1])
-        bounded = f"{first}{between}{_TREE}{others[-1]}"
-    return regex if bounded == regex.pattern else re.compile(bounded)
+        between = "".join(f"(?>(?:/.+?)??{part}(?=/))" for part in later_parts[:-1])
+        expression = f"{first}{between}{_TREE}{later_parts[-1]}"
+    return regex if expression == regex.pattern else re.compile(expression)
 
 
 class _Cache:
@@ -184,8 +185,8 @@ class _Cache:
                 self._rules[content] = rules
                 self._bytes += len(content) + rules.bytes
             while self._bytes > MAX_CACHED_BYTES:
-                oldest, dropped = self._rules.popitem(last=False)
-                self._bytes -= len(oldest) + dropped.bytes
+                oldest_content, oldest_rules = self._rules.popitem(last=False)
+                self._bytes -= len(oldest_content) + oldest_rules.bytes
         return rules
 
 
@@ -257,7 +258,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
-# Only the first megabyte of an ignore file is read; real ones have a few kilobytes at most
+# Only the first megabyte of an ignore file is read; real ignore files are at most a few kilobytes long
 MAX_IGNORE_FILE_BYTES = 1 << 20
 # The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
 # the same for agent-ignore files, but above it, a deeper file hides its whole folder.
@@ -299,11 +300,11 @@ class IgnoreScope:
             return HiddenBy.GIT
         if not self.agent and not self.git:
             return None
-        file = self.deciding(name, is_folder=is_folder)
+        file = self.deciding_file(name, is_folder=is_folder)
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden ones, each with the kind of rule.
+        """Like `hides`, for several entries of this folder. Return the hidden entries, each with the kind of rule.
 
         Either all or none of the entries must be folders.
         """
@@ -314,19 +315,19 @@ class IgnoreScope:
             end = "/" * is_folder
             rules = [(self.prefix[file.base :], file.rules.may_match) for file in files]
             texts = zip(names, bytes_texts(names), strict=True) if rules else ()
-            likely = {name for name, text in texts for above, may_match in rules if may_match(above + text + end)}
+            likely = {name for name, text in texts for prefix, may_match in rules if may_match(prefix + text + end)}
             if self.git is not None and GIT_FOLDER in names:
                 likely.add(GIT_FOLDER)
         return {name: by for name in likely if (by := self.hides(name, is_folder=is_folder)) is not None}
 
-    def deciding(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
+    def deciding_file(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
         """Return the ignore file that hides an entry of this folder, or `None`."""
         path = self.prefix + bytes_text(name)
         for files in (self.agent or (), self.git or ()):
             for file in reversed(files):
-                hidden = file.rules.hides(path[file.base :], is_folder=is_folder)
-                if hidden is not None:
-                    return file if hidden else None
+                is_hidden = file.rules.hides(path[file.base :], is_folder=is_folder)
+                if is_hidden is not None:
+                    return file if is_hidden else None
         return None
 
     def enter(self, folder: str, names: Container[str]) -> IgnoreScope:
@@ -377,11 +378,11 @@ def scope_of(
     if location.in_scratch:
         # The scratch folder has no ignore files, because commands can create anything there, including symlinks.
         git = agent = False
-    top, below = root, ""
-    while git and top != below and exclude_file(top) is None:
-        top, below = os.path.dirname(top), top
+    top, child = root, ""
+    while git and top != child and exclude_file(top) is None:
+        top, child = os.path.dirname(top), top
     # Start at the top of the repository, if there is one.
-    folder = top = root if top == below else top
+    folder = top = root if top == child else top
     scope = IgnoreScope(
         "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
     )
@@ -401,27 +402,28 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because one that is not
-    understood hides the whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not understood.
+    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because an ignore file
+    that is not understood hides its whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not
+    understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))
-    own: list[list[str]] = []
+    ignore_files: list[list[str]] = []
     for folder in folders:
-        there = PresentNames(folder) if own_files or folder != location.path else ()
-        own.append([name for name in AGENT_IGNORE_FILES if name in there])
-    if not any(own):
+        present_names = PresentNames(folder) if own_files or folder != location.path else ()
+        ignore_files.append([name for name in AGENT_IGNORE_FILES if name in present_names])
+    if not any(ignore_files):
         return None
     may_block()
-    scope = IgnoreScope("", None, (), None, location.root).with_own_rules(own[0])
-    for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
+    scope = IgnoreScope("", None, (), None, location.root).with_own_rules(ignore_files[0])
+    for name, folder, files in zip(names, folders[1:], ignore_files[1:], strict=True):
         try:
             is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
         except OSError:
             is_folder = False
-        hiding = scope.deciding(name, is_folder=is_folder)
+        hiding = scope.deciding_file(name, is_folder=is_folder)
         if hiding is not None:
             return shown_below(location.root, hiding.path)
         scope = scope.enter(folder, files)
@@ -443,16 +445,17 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # it may be hidden; a call that names the path gets the reason
+        # An ignore file is not understood, so the target may be hidden. A call that names its path reports the reason.
+        return True
 
 
-def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
-    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `done` is a participle, such as `read`."""
+def refuse_hidden(workspace: Workspace, location: Location, verb: str, *, own_files: bool = True) -> None:
+    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `verb` is a participle, such as `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. If you need it, ask the "
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {verb}. If you need it, ask the "
             "user to change that ignore file.",
         )
 
@@ -478,7 +481,8 @@ class PresentNames:
             return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
-            # If the folder exists, the answer is unknown, and opening the file reports why.
+            # If the folder exists, it is unknown whether the file does. Treat the file as present, so that opening it
+            # reports the error.
             return os.path.isdir(self.folder)
 
 
@@ -486,7 +490,7 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
     """Return those rules of a git ignore file that are understood, or no rules if the file cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
-        logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
+        logger.warning("the pattern on line %s of an ignore file is not understood and is ignored", rules.odd_line)
     return rules
 
 
@@ -496,12 +500,12 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
     The content is never shown.
     """
     try:
-        with open_regular(path, through_links=through_links) as opened:
-            size = opened.info.st_size
+        with open_regular(path, through_links=through_links) as file:
+            size = file.info.st_size
             if size > MAX_IGNORE_FILE_BYTES:
                 logger.warning("an ignore file is too large: only its first %s bytes are used", MAX_IGNORE_FILE_BYTES)
             # A read of the maximum size would first allocate that much memory, which is slow.
-            return _read(opened, min(size, MAX_IGNORE_FILE_BYTES))
+            return _read(file, min(size, MAX_IGNORE_FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""
     except OSError as error:
@@ -509,11 +513,11 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
         return b""
 
 
-def _read(opened: OpenedFile, size: int) -> bytes:
+def _read(file: OpenedFile, size: int) -> bytes:
     """Read `size` bytes, or up to the end. A single system call may return fewer bytes."""
     blocks: list[bytes] = []
     while size > 0:
-        block: bytes | None = opened.stream.read(size)
+        block: bytes | None = file.stream.read(size)
         if block is None:
             raise BlockingIOError  # the file is generated on demand, so more content may follow
         if not block:
@@ -528,15 +532,15 @@ def repository_of(work_tree: str) -> str | None:
 
     This is `.git`, or the folder that a file of that name points to (a linked worktree or a submodule).
     """
-    place = os.path.join(work_tree, GIT_FOLDER)
+    git_path = os.path.join(work_tree, GIT_FOLDER)
     try:
-        mode = os.lstat(place).st_mode
+        mode = os.lstat(git_path).st_mode
     except OSError:
         return None
     if not stat.S_ISREG(mode):
-        return place
-    named = _beginning_of(place).decode("utf-8", "surrogateescape").partition("\n")[0]
-    return os.path.join(work_tree, named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
+        return git_path
+    first_line = _beginning_of(git_path).decode("utf-8", "surrogateescape").partition("\n")[0]
+    return os.path.join(work_tree, first_line.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
 
 
 def exclude_file(work_tree: str) -> str | None:
@@ -557,8 +561,8 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
     """
     path = os.path.join(folder, name)
     try:
-        with open_regular(path, through_links=True) as opened:
-            content = _read(opened, MAX_IGNORE_FILE_BYTES + 1)
+        with open_regular(path, through_links=True) as file:
+            content = _read(file, MAX_IGNORE_FILE_BYTES + 1)
     except FileNotFoundError:
         if not os.path.lexists(path):
             return None
@@ -577,15 +581,15 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
         raise _unknown_protection(folder, name, "is not UTF-8 text")
     rules = parse_rules(content)
     if rules.odd_line is not None:
-        raise _unknown_protection(folder, name, f"has a pattern in line {rules.odd_line} that is not understood")
+        raise _unknown_protection(folder, name, f"has a pattern on line {rules.odd_line} that is not understood")
     if rules.is_cut:
         raise _unknown_protection(folder, name, "has too many rules")
     return rules or None
 
 
-def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
+def _unknown_protection(folder: str, name: str, problem: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
-        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing in that folder is "
-        "read. Ask the user to repair or remove the file.",
+        f"{name} in {shown_whole_path(folder)} {problem}, so it is unknown what it hides, and nothing in that folder "
+        "is read. Ask the user to repair or remove the file.",
     )

@@ -1,7 +1,7 @@
 """Finds the cells in the text of a Jupyter notebook, changes a cell in place, and renders all cells as plain text.
 
 A change parses the JSON only as far as needed, and leaves every other byte unchanged, including indentation, key order
-and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
+and escapes. Notebooks of format 4 have one list of cells; notebooks of format 3 have one list per worksheet.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, cast
 
 from tools.contract.display import fenced
 
-# Larger notebooks are not parsed, because parsing holds the interpreter's lock, for up to 50 ms at this size
+# Larger notebooks are not parsed, because parsing holds the GIL: for up to 50 ms at this size
 MAX_NOTEBOOK_BYTES = 16_000_000
 # Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
-_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, except `cell-N`, which means a position
+_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # the format's ids, except `cell-N`, which means a position
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
 MAX_DIGITS = 100  # longer whole numbers become floats
 
 
 def whole_number(digits: str) -> float:
-    """Parse a whole number in JSON. It may have more digits than Python converts to an integer."""
+    """Parse a whole number in JSON. It may have more digits than `int` accepts."""
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
@@ -60,10 +60,10 @@ def source_of(cell: Mapping[str, Any]) -> str:
 def names_of(cells: Sequence[Any]) -> list[str]:
     """Return the name of each cell: its id if that is valid and unique, else `cell-N`, where `N` counts from 0."""
     ids = [mapping(cell).get("id") for cell in cells]
-    counts = Counter(each for each in ids if isinstance(each, str))
+    counts = Counter(name for name in ids if isinstance(name, str))
     return [
-        each if isinstance(each, str) and counts[each] == 1 and _VALID_ID.fullmatch(each) else f"cell-{number}"
-        for number, each in enumerate(ids)
+        name if isinstance(name, str) and counts[name] == 1 and _VALID_ID.fullmatch(name) else f"cell-{number}"
+        for number, name in enumerate(ids)
     ]
 
 
@@ -99,7 +99,7 @@ class Parts:
         return text[: self.start] + self.text + text[self.end :]
 
     def find(self, key: str) -> JsonPart | None:
-        """Return the member with this name. If there are several, return the last one, as JSON parsers do."""
+        """Return the member with this name. If there are several, return the last of them, as JSON parsers do."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
     def drop(self, *parts: JsonPart) -> None:
@@ -110,10 +110,9 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part, and adapt the gaps to the new order. If there are no other parts, the new one keeps its `gap`.
+        """Insert a part, and adapt the gaps to the new order. If there are no other parts, it keeps its `gap`.
 
-        `comma` is the gap between two parts. It is used if there was only one part, without white space before that
-        part.
+        `comma` is the gap to put between two parts if there was only one part, with no white space before it.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -124,7 +123,7 @@ class Parts:
         self.parts.insert(at, part)
 
 
-def taken_apart(text: str, start: int) -> Parts:
+def parse_parts(text: str, start: int) -> Parts:
     """Parse the object or list at a position. Raises a `ValueError` if it is invalid."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
@@ -133,9 +132,9 @@ def taken_apart(text: str, start: int) -> Parts:
     parts: list[JsonPart] = []
     at = start + 1
     while True:
-        before, at = at, _after_blanks(text, at)
+        gap_start, at = at, _after_blanks(text, at)
         if text[at : at + 1] == brackets[1]:
-            return Parts(start, at + 1, brackets, parts, text[before:at])
+            return Parts(start, at + 1, brackets, parts, text[gap_start:at])
         if parts:
             at = _after(",", text, at)
         label, key = at, ""
@@ -145,13 +144,13 @@ def taken_apart(text: str, start: int) -> Parts:
             key, at = _value_at(text, at)
             at = _after(":", text, _after_blanks(text, at))
         value, end = _value_at(text, at)
-        parts.append(JsonPart(text[before:label], text[label:at], key, value, at, text[at:end]))
+        parts.append(JsonPart(text[gap_start:label], text[label:at], key, value, at, text[at:end]))
         at = end
 
 
 def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return found.end() if found else at
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
 
 
 def _after(mark: str, text: str, at: int) -> int:
@@ -185,7 +184,7 @@ def layout_of(text: str, place: Parts) -> Layout:
     gap = place.parts[0].gap if place.parts else place.tail
     colons = [part.label[part.label.rindex('"') + 1 :] for part in place.parts if part.label]
     unit, outer, comma = None, "", place.parts[1].gap if len(place.parts) > 1 else ", "
-    newline = next((each for each in ("\r\n", "\n", "\r") if each in gap), "")
+    newline = next((ending for ending in ("\r\n", "\n", "\r") if ending in gap), "")
     if newline:
         outer = place.tail.rpartition(newline)[2]
         unit, comma = gap.rpartition(newline)[2].removeprefix(outer), ","
@@ -211,7 +210,7 @@ class Notebook:
 
     @property
     def cells(self) -> list[JsonPart]:
-        return [part for each in self.lists for part in each.parts.parts]
+        return [part for cell_list in self.lists for part in cell_list.parts.parts]
 
     @property
     def names(self) -> list[str]:
@@ -219,10 +218,10 @@ class Notebook:
 
     def place_of(self, number: int) -> tuple[CellList, int]:
         """Return the list that contains a cell, and its position there."""
-        for each in self.lists:
-            if number < len(each.parts.parts):
-                return each, number
-            number -= len(each.parts.parts)
+        for cell_list in self.lists:
+            if number < len(cell_list.parts.parts):
+                return cell_list, number
+            number -= len(cell_list.parts.parts)
         raise IndexError(number)
 
 
@@ -237,24 +236,24 @@ def parse_notebook(text: str) -> Notebook:
     if sum(map(text.count, ",[{")) > MAX_VALUES:
         raise NotANotebookError(f"it has more than {MAX_VALUES:,} values, too many to parse")
     try:
-        top = taken_apart(text, _after_blanks(text, 0))
+        top = parse_parts(text, _after_blanks(text, 0))
         _after("", text, _after_blanks(text, top.end))
         holders = [top]
         if top.find("cells") is None and (sheets := top.find("worksheets")) is not None:
-            holders = [taken_apart(text, sheet.start) for sheet in taken_apart(text, sheets.start).parts]
-        found = [(holder, holder.find("cells")) for holder in holders]
-        lists = [CellList(holder, taken_apart(text, part.start)) for holder, part in found if part is not None]
+            holders = [parse_parts(text, sheet.start) for sheet in parse_parts(text, sheets.start).parts]
+        cell_members = [(holder, holder.find("cells")) for holder in holders]
+        lists = [CellList(holder, parse_parts(text, part.start)) for holder, part in cell_members if part is not None]
     except json.JSONDecodeError as error:
-        said = f"it is not valid JSON ({error.msg} at line {error.lineno}, column {error.colno})"
-        raise NotANotebookError(said) from None
+        reason = f"it is not valid JSON ({error.msg} at line {error.lineno}, column {error.colno})"
+        raise NotANotebookError(reason) from None
     except RecursionError:
         raise NotANotebookError("it is nested too deeply to parse") from None
     except ValueError:
         raise NotANotebookError("it is JSON, but not a notebook") from None
-    if not lists or any(each.parts.brackets != "[]" for each in lists):
+    if not lists or any(cell_list.parts.brackets != "[]" for cell_list in lists):
         raise NotANotebookError("it is JSON without a list of cells")
     facts = {part.key: part.value for part in top.parts}
-    cells = [mapping(part.value) for each in lists for part in each.parts.parts]
+    cells = [mapping(part.value) for cell_list in lists for part in cell_list.parts.parts]
     if not all(cells):
         raise NotANotebookError("one of its cells is not an object, or is empty")
     minor = facts.get("nbformat_minor")
@@ -324,18 +323,18 @@ def render(data: bytes) -> str | None:
         return None
     cells = list(chain.from_iterable(lists))
     metadata = mapping(notebook.get("metadata"))
-    named = mapping(metadata.get("language_info")).get("name") or mapping(metadata.get("kernelspec")).get("language")
-    language = _NOT_MIME.sub("", named)[:40] if isinstance(named, str) and named else "language unknown"
+    raw_name = mapping(metadata.get("language_info")).get("name") or mapping(metadata.get("kernelspec")).get("language")
+    language = _NOT_MIME.sub("", raw_name)[:40] if isinstance(raw_name, str) and raw_name else "language unknown"
     header = f"Jupyter notebook: {language}, {len(cells)} {'cell' if len(cells) == 1 else 'cells'}\n"
     texts, room = [header], MAX_NOTEBOOK_CHARS - len(header)
     for number, (value, name) in enumerate(zip(cells, names_of(cells), strict=True), start=1):
         cell = mapping(value)
         kind = _NOT_MIME.sub("", text_of(cell.get("cell_type")))[:40] or "unknown"
-        about = [kind, f"id {name}"]
+        details = [kind, f"id {name}"]
         if isinstance(execution := cell.get("execution_count", cell.get("prompt_number")), int):
-            about.append(f"execution {execution}")
+            details.append(f"execution {execution}")
         info = {"code": language if language.isalnum() else "", "markdown": "markdown"}.get(kind, "")
-        text = f"\n--- Cell {number}: {', '.join(about)} ---\n{_block(source_of(cell), info)}"
+        text = f"\n--- Cell {number}: {', '.join(details)} ---\n{_block(source_of(cell), info)}"
         if outputs := _outputs(_list(cell.get("outputs")) or []):
             text += f"Output:\n{_block(outputs, '')}"
         if len(text) > room:
@@ -350,14 +349,14 @@ def _outputs(outputs: Sequence[Any]) -> str:
     """Return the outputs of a cell, truncated to a reasonable length."""
     from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - not needed at startup
 
-    shown, left_out = "", 0
+    result, left_out = "", 0
     # A stream comes in pieces, and a later piece may overwrite an earlier one.
-    pieces = groupby(map(mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))
-    joined = [
+    pieces = groupby(map(mapping, outputs), lambda output: output.get("output_type") == "stream" and output.get("name"))
+    merged_outputs = [
         [{"text": "".join(text_of(output.get("text")) for output in several)}] if stream else list(several)
         for stream, several in pieces
     ]
-    for output in chain.from_iterable(joined):
+    for output in chain.from_iterable(merged_outputs):
         text = text_of(output.get("text"))
         if output.get("output_type") in ("error", "pyerr"):
             frames = _list(output.get("traceback")) or []
@@ -368,9 +367,9 @@ def _outputs(outputs: Sequence[Any]) -> str:
         text += "".join(f"\n[{_NOT_MIME.sub('', mime)[:80]} not shown]" for mime in data if mime[:5] != "text/")
         left_out += max(0, len(text) - CLEANED_CHARS)
         text = terminal_text(text[:CLEANED_CHARS])
-        shown += text if not text or text.endswith("\n") else f"{text}\n"
-    left_out += max(0, len(shown) - MAX_OUTPUT_CHARS)
-    return f"{shown[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else shown
+        result += text if not text or text.endswith("\n") else f"{text}\n"
+    left_out += max(0, len(result) - MAX_OUTPUT_CHARS)
+    return f"{result[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else result
 
 
 def _block(text: str, language: str) -> str:

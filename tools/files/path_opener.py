@@ -5,7 +5,7 @@ folder. This module does not know the workspace's roots: `tools.files.workspace`
 Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
 Their content is never shown.
 
-A changed file is recognised by its identity, and a changed file or folder by its stamp. `Remembered` caches values
+Changes are detected by comparing the identity of a file, or the stamp of a file or folder. `Remembered` caches values
 until a stamp changes.
 """
 
@@ -43,11 +43,11 @@ BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by bloc
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
 # Whether folders can be opened as descriptors. They cannot on Windows, where a path is first checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
-JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
+PATH_ONLY: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
-_STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
+_STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
 _OPEN_FLAGS = (
     os.O_RDONLY
     | _CLOSED_IN_CHILDREN
@@ -63,8 +63,8 @@ _RESOLVE_CACHED = 0x20
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
 # Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed,
-# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it has no reads
-# that fail instead of waiting, and its device numbers are soon reused.
+# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it does not
+# support reads that fail instead of waiting (`RWF_NOWAIT`), and because its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
 PAUSE_SECONDS = 0.1  # after a miss, the kernel's cache is not tried for this long
@@ -75,7 +75,10 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Tools never show such files, as the file to replace may be hidden."""
+    """Return a new name for a temporary file.
+
+    Tools never show such files, because the file to be replaced may be hidden from agents.
+    """
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -95,10 +98,10 @@ _mode = _Mode()
 
 
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
-    """Do file work if the kernel can answer from its cache, so that no thread is needed.
+    """Call `work`, but give up if the kernel cannot answer a file access from its cache.
 
     `work` must access files only through this module, or call `may_block` first. It must be repeatable. Returns `None`
-    if the work would block; the caller then has to do it in a thread.
+    if `work` would block; the caller then has to call it in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -122,7 +125,7 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
     """Open a real path, which is absolute and has no `.` or `..`. Child processes do not inherit the descriptor.
 
     The flags are those of `os.open`; `O_PATH` and `O_NOFOLLOW` together open a final symlink itself. Raises an
-    `OSError` with `ELOOP` if a part of the path is now a symlink.
+    `OSError` with `ELOOP` if a component of the path is now a symlink.
     """
     if not CAN_STEP:
         if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
@@ -160,14 +163,14 @@ class _KernelOpener:
         self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
         self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # This call keeps the interpreter's lock, because releasing the lock costs more than a call that does not block.
+        # This call keeps the GIL, because releasing the GIL would cost more than the call, which does not block.
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
         self._is_local: dict[int, bool] = {}
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
-            os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
+            os.close(self.open_from_memory(os.fsencode(os.sep), PATH_ONLY | _CLOSED_IN_CHILDREN, 0))
             # The cache is not tried before this time.
             self.memory_pause = 0.0 if self._statx is not None else math.inf
         except (OSError, NotInMemoryError):
@@ -175,9 +178,9 @@ class _KernelOpener:
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
         """Open the path, even if this blocks."""
-        how, number = self._how(flags, mode, _RESOLVE_NO_LINKS), 0
+        open_how, number = self._how(flags, mode, _RESOLVE_NO_LINKS), 0
         for _ in range(_ATTEMPTS):
-            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
+            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, open_how, self._size)
             if descriptor >= 0:
                 return descriptor
             number = self._errno()
@@ -190,9 +193,9 @@ class _KernelOpener:
         """Open the path, or raise `NotInMemoryError` if this would block."""
         if sys.platform != "linux":
             raise NotInMemoryError
-        if not flags & JUST_LOOK:
+        if not flags & PATH_ONLY:
             # Skip file systems in user space or on another machine.
-            descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
+            descriptor = self.open_from_memory(name, PATH_ONLY | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
                 if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
@@ -203,8 +206,8 @@ class _KernelOpener:
             # Opening a device may take a long time, even if its file is on a local disk.
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
-        how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
-        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)
+        open_how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, open_how, self._size)
         if descriptor >= 0:
             return descriptor
         number = self._errno()
@@ -212,7 +215,7 @@ class _KernelOpener:
             raise NotInMemoryError
         raise OSError(number, os.strerror(number))
 
-    def learn(self, descriptor: int, device: int) -> None:
+    def probe_device(self, descriptor: int, device: int) -> None:
         """Find out whether files on a device can be opened without blocking. This call itself may block."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
@@ -243,7 +246,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
     *folders, last = path.strip(os.sep).split(os.sep)
     current = os.open(os.sep, _STEP_FLAGS)
 
-    def open_below(name: str, flags: int) -> int:
+    def open_child(name: str, flags: int) -> int:
         try:
             return _open_at(name, flags, mode, current)
         except NotADirectoryError:
@@ -253,13 +256,13 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
     try:
         for folder in folders:
-            below = open_below(folder, _STEP_FLAGS)
+            child = open_child(folder, _STEP_FLAGS)
             os.close(current)
-            current = below
-        descriptor = open_below(last or os.curdir, flags | _NO_LINK)
+            current = child
+        descriptor = open_child(last or os.curdir, flags | _NO_LINK)
     finally:
         os.close(current)
-    if flags & JUST_LOOK and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+    if flags & PATH_ONLY and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return descriptor
@@ -273,13 +276,13 @@ def lstat(path: str) -> os.stat_result:
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
-    if JUST_LOOK:
-        descriptor, name = open_link_free(path, JUST_LOOK | _NO_LINK), ""
+    if PATH_ONLY:
+        descriptor, name = open_link_free(path, PATH_ONLY | _NO_LINK), ""
     else:
-        above, name = os.path.split(path)
-        descriptor = _open_by_steps(above, _STEP_FLAGS, 0)
+        parent, name = os.path.split(path)
+        descriptor = _open_by_steps(parent, _STEP_FLAGS, 0)
     try:
-        if JUST_LOOK:
+        if PATH_ONLY:
             return os.fstat(descriptor)
         return os.stat(name or os.curdir, dir_fd=descriptor, follow_symlinks=False)
     finally:
@@ -290,7 +293,7 @@ def exists(path: str) -> bool:
     """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if that cannot be determined."""
     try:
         if _mode.is_memory_only:
-            os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
+            os.close(open_link_free(path, PATH_ONLY | _NO_LINK))
         else:
             os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -300,11 +303,11 @@ def exists(path: str) -> bool:
 
 def path_without_links(path: str) -> str | None:
     """Return the normalised absolute path if one system call shows that it exists and has no symlinks, else `None`."""
-    if ".." in path or not JUST_LOOK:
+    if ".." in path or not PATH_ONLY:
         return None
     normal = os.path.normpath(path)
     try:
-        os.close(open_link_free(normal, JUST_LOOK))
+        os.close(open_link_free(normal, PATH_ONLY))
     except OSError:
         return None
     return normal
@@ -314,40 +317,40 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
     """Resolve all symlinks of an absolute path. Missing parts stay as written.
 
     `mount` is a pair of folders: the path and all symlinks are resolved as if the second folder were mounted on the
-    first. The content of the first folder is ignored. Raises an `OSError` with `ELOOP` if there are too many symlinks.
+    first, hiding the first folder's own content. Raises an `OSError` with `ELOOP` if there are too many symlinks.
     """
     if not CAN_STEP:
         return os.path.realpath(path)
     if mount is None and (real := path_without_links(path)) is not None:
         return real
     may_block()
-    point, mounted = mount or ("", "")
+    mount_point, mounted_folder = mount or ("", "")
 
-    def place(path: str) -> str:
-        is_below = mount is not None and (path == point or path.startswith(point + os.sep))
-        return mounted + path[len(point) :] if is_below else path
+    def apply_mount(path: str) -> str:
+        is_below = mount is not None and (path == mount_point or path.startswith(mount_point + os.sep))
+        return mounted_folder + path[len(mount_point) :] if is_below else path
 
-    waiting = path.split(os.sep)[::-1]
+    pending = path.split(os.sep)[::-1]
     real = os.sep
     links = names = 0
-    while waiting:
-        name = waiting.pop()
+    while pending:
+        name = pending.pop()
         names += 1
         if name == os.pardir:
             real = os.path.dirname(real)
         elif name not in ("", os.curdir):
-            below = os.path.join(real, name)
+            candidate = os.path.join(real, name)
             try:
-                target = os.readlink(place(below))
+                target = os.readlink(apply_mount(candidate))
             except OSError:
-                real = below  # not a symlink; opening it shows whether it exists
+                real = candidate  # not a symlink; opening it shows whether it exists
             else:
                 links += 1
                 real = os.sep if target.startswith(os.sep) else real
-                waiting.extend(target.split(os.sep)[::-1])
+                pending.extend(target.split(os.sep)[::-1])
         if links > MAX_LINKS or names > MAX_NAMES:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    return place(real)
+    return apply_mount(real)
 
 
 class PathKind(Enum):
@@ -368,7 +371,10 @@ class PathKind(Enum):
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint, taken without reading the file. It is a tuple to save memory, because there may be many."""
+    """A file's fingerprint, taken without reading the file.
+
+    It is a tuple to save memory, because there may be many fingerprints.
+    """
 
     dev: int
     ino: int
@@ -396,28 +402,28 @@ def stamp_of(path: str) -> Stamp | None:
 class Remembered(Generic[Value]):
     """Caches values by key, each with the stamps of the paths that it depends on."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[Hashable, tuple[tuple[tuple[str, Stamp | None], ...], Value]] = {}
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._entries: dict[Hashable, tuple[tuple[tuple[str, Stamp | None], ...], Value]] = {}
 
     def get(self, key: Hashable) -> Value | None:
         """Return the value if none of its paths has changed."""
-        known = self._known.get(key)
-        if known is None or any(stamp_of(path) != stamp for path, stamp in known[0]):
+        entry = self._entries.get(key)
+        if entry is None or any(stamp_of(path) != stamp for path, stamp in entry[0]):
             return None
-        return known[1]
+        return entry[1]
 
-    def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], looked_at: int) -> None:
+    def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], examined_at: int) -> None:
         """Keep a value, unless a path changed so recently that another change could go unnoticed.
 
-        `stamps` has the paths that the value depends on, each with its stamp from before the path was examined.
-        `looked_at` is the time of that examination, in nanoseconds since the epoch.
+        `stamps` lists the paths that the value depends on, each with the stamp that it had before it was examined.
+        `examined_at` is the time of that examination, in nanoseconds since the epoch.
         """
         stamps = tuple(stamps)
-        if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):
-            if len(self._known) >= self._most:
-                self._known.clear()
-            self._known[key] = stamps, value
+        if all(stamp is None or examined_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):
+            if len(self._entries) >= self._max_entries:
+                self._entries.clear()
+            self._entries[key] = stamps, value
 
 
 class NotRegularError(OSError):
@@ -435,7 +441,7 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
     Raises:
         NotRegularError: The path is a folder, a device, a pipe or a socket.
-        OSError: The file cannot be opened; `ELOOP` if a part of a real path is now a symlink.
+        OSError: The file cannot be opened; `ELOOP` if a component of a real path is now a symlink.
     """
     if not through_links:
         return OpenedFile(open_link_free(path, _OPEN_FLAGS))
@@ -459,7 +465,7 @@ class OpenedFile:
         self._descriptor = descriptor
         self._stream: FileIO | None = None
         if not _mode.is_memory_only and (by_kernel := _kernel_opener()) is not None:
-            by_kernel.learn(descriptor, self.info.st_dev)
+            by_kernel.probe_device(descriptor, self.info.st_dev)
 
     def __enter__(self) -> Self:
         return self
@@ -481,7 +487,7 @@ class OpenedFile:
     def head(self, size: int) -> bytes:
         """Return up to `size` bytes from the beginning of the file, independently of other reads."""
         # Some kernel-generated files report size 0, so a size of 0 is not a limit.
-        wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
+        byte_count = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
             if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
                 raise NotInMemoryError
@@ -494,9 +500,9 @@ class OpenedFile:
                 raise NotInMemoryError
             return bytes(buffer)
         if sys.platform != "win32":
-            return os.pread(self._descriptor, wanted, 0)
+            return os.pread(self._descriptor, byte_count, 0)
         self.stream.seek(0)
-        data = self.stream.read(wanted)
+        data = self.stream.read(byte_count)
         self.stream.seek(0)
         return data
 
@@ -514,14 +520,14 @@ class OpenedFile:
         """Return the whole content with few reads, and check for cancellation before each read."""
         self.stream.seek(0)
         pieces: list[bytes] = []
-        wanted = self.info.st_size + 1
+        remaining = self.info.st_size + 1
         while True:
             signal.raise_if_aborted()
-            piece = self.stream.read(min(wanted, WHOLE_BLOCK_BYTES))
+            piece = self.stream.read(min(remaining, WHOLE_BLOCK_BYTES))
             if not piece:
                 return b"".join(pieces) if len(pieces) != 1 else pieces[0]
             pieces.append(piece)
-            wanted = max(wanted - len(piece), BLOCK_BYTES)
+            remaining = max(remaining - len(piece), BLOCK_BYTES)
 
 
 class Entries(NamedTuple):
@@ -571,8 +577,8 @@ class Folder:
         """Return all entries, except the temporary files that writes create."""
         may_block()
         files, folders, links, others, dotted = entries = Entries([], [], [], [], [])
-        with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
-            for entry in found:
+        with os.scandir(self._path if self.descriptor is None else self.descriptor) as scan:
+            for entry in scan:
                 name = entry.name
                 if name[0] == ".":
                     if is_temporary(name):
@@ -610,20 +616,20 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
     If `to_list` is false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a
-    part of the folder's path is now a symlink.
+    component of the folder's path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)
     try:
         return Folder(path, open_link_free(path, _OPEN_FLAGS | _NO_LINK | _FOLDER))
     except PermissionError:
-        if to_list or not JUST_LOOK:
+        if to_list or not PATH_ONLY:
             raise
-        return Folder(path, open_link_free(path, JUST_LOOK | _NO_LINK | _FOLDER))
+        return Folder(path, open_link_free(path, PATH_ONLY | _NO_LINK | _FOLDER))
 
 
 def is_ours(info: os.stat_result) -> bool:
-    """Return True if a file or folder belongs to this user. Always true on Windows, where a stat has no owner."""
+    """Return True if a file or folder belongs to this user. Always true on Windows, where a stat has no user id."""
     return sys.platform == "win32" or info.st_uid == os.geteuid()
 
 
@@ -631,8 +637,8 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
     """Open a private folder of this user at a real path, and revoke other users' access to it.
 
     Other users may have created files in it earlier, so the caller must check the owner of each file that it uses. If
-    `makes` is true, missing folders are created. Raises an `OSError` if the folder cannot be used; `strerror` says why,
-    without the path.
+    `makes` is true, missing folders are created. Raises an `OSError` if the folder cannot be used; `strerror` is the
+    reason, without the path.
     """
     if makes:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -646,10 +652,10 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
     return open_folder(path)
 
 
-def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
+def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
     """Open the folder at a real path. Create the folder and its parents if they are missing.
 
-    `above` is one of the parents, and is never created. Also returns the created folders, deepest last.
+    `base_folder` is one of the parents, and is never created. Also returns the created folders, deepest last.
     """
     missing: list[str] = []
     while True:
@@ -657,30 +663,30 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
             folder = open_folder(path, to_list=False)
             break
         except FileNotFoundError:
-            if path == above:
+            if path == base_folder:
                 raise
             path, name = os.path.split(path)
             missing.append(name)
-    made: list[str] = []
+    new_folders: list[str] = []
     try:
         for name in reversed(missing):
             path = os.path.join(path, name)
             with folder:
                 try:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
-                    made.append(path)
+                    new_folders.append(path)
                 except FileExistsError:
                     pass  # another process has just created it
             folder = open_folder(path, to_list=False)
     except OSError:
-        remove_folders(made)
+        remove_folders(new_folders)
         raise
-    return folder, made
+    return folder, new_folders
 
 
 def remove_folders(paths: Sequence[str]) -> None:
     """Remove folders that turned out to be unnecessary, from last to first. Folders that are not empty are kept."""
     for path in reversed(paths):
-        above, name = os.path.split(path)
-        with suppress(OSError), open_folder(above, to_list=False) as folder:
+        parent, name = os.path.split(path)
+        with suppress(OSError), open_folder(parent, to_list=False) as folder:
             os.rmdir(folder.named(name), dir_fd=folder.descriptor)

@@ -24,7 +24,8 @@ from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
 MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
-# Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove a failure.
+# Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove that decoding
+# failed.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 Eol = Literal["lf", "crlf", "cr", "mixed"]
@@ -44,7 +45,7 @@ class Encoding:
 
     @property
     def is_wide(self) -> bool:
-        """True if a line ending has more than one byte, so that bytes cannot be searched for it."""
+        """True if code units have more than one byte (UTF-16, UTF-32), so that line endings cannot be found by byte."""
         return self.codec.startswith(("utf-16", "utf-32"))
 
 
@@ -53,7 +54,7 @@ UTF_8 = Encoding("utf-8", "utf-8")
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
-    # UTF-32 LE comes first, because it begins like UTF-16 LE.
+    # UTF-32 LE comes before UTF-16 LE, because its byte order mark begins with that of UTF-16 LE.
     Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
     Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
     Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
@@ -150,9 +151,10 @@ _RANKED = (
     ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
     ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
 )
-RANK_PENALTY = 0.03  # per rank: a rarer encoding is proposed only if the text makes more sense in it
+# Added to the score per rank, so that a rarer encoding is proposed only if the text makes more sense in it
+RANK_PENALTY = 0.03
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-# Other codecs that callers can name. All of them are supersets of ASCII, have no state, and encode each character
+# Other codecs that callers can name. All of them are stateless supersets of ASCII that encode each character
 # separately, so a part of the text has the same bytes wherever it occurs.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
@@ -160,7 +162,7 @@ iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 
 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
 """
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-# A bonus for two-byte encodings if non-ASCII bytes occur in runs, otherwise a penalty
+# A bonus for multi-byte encodings if non-ASCII bytes occur in runs, otherwise a penalty
 RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
@@ -193,26 +195,26 @@ def guess(data: bytes) -> Guess | None:
     """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     # Collect the non-ASCII parts with some context, about `SAMPLE_BYTES` in all. No character is split, except at the
-    # end of a word that is cut to this length.
+    # end of a word that is cut to `SAMPLE_BYTES`.
     words: list[bytes] = []
-    room, found = SAMPLE_BYTES, _HIGH.search(data)
-    while found is not None and room > 0:
-        start = found.start()
-        before = data[max(0, start - CONTEXT_BYTES) : start]
+    room, high_byte = SAMPLE_BYTES, _HIGH.search(data)
+    while high_byte is not None and room > 0:
+        start = high_byte.start()
+        context = data[max(0, start - CONTEXT_BYTES) : start]
         # Keep only the ASCII between the previous word and the first non-ASCII byte.
-        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
-        after = _LOW.search(data, start)
-        end = after.start() if after is not None else len(data)
+        context = context[max((match.end() for match in _HIGH.finditer(context)), default=0) :]
+        low_byte = _LOW.search(data, start)
+        end = low_byte.start() if low_byte is not None else len(data)
         word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(before) + len(word)
-        words.append(before + word)
-        found = _HIGH.search(data, end)
+        room -= len(context) + len(word)
+        words.append(context + word)
+        high_byte = _HIGH.search(data, end)
     valid = invalid = 0
     for word in words:
         text = word.decode("utf-8", "replace")
-        replaced = text.count(REPLACEMENT)
-        invalid += replaced
-        valid += sum(not character.isascii() for character in text) - replaced
+        replacements = text.count(REPLACEMENT)
+        invalid += replacements
+        valid += sum(not character.isascii() for character in text) - replacements
     if valid >= VALID_SHARE * invalid:
         return None
     sample = b"\n".join(words)
@@ -222,15 +224,17 @@ def guess(data: bytes) -> Guess | None:
         decoded = decode_as(data, Encoding(name, name))
         if decoded is None:
             continue
-        others = dict[str, str]()  # keyed by the resulting text, so that encodings with the same text count once
-        for other in ranking[place + 1 :]:
-            if scores[other] - scores[name] < CLEAR_LEAD:
-                others.setdefault(sample.decode(other, "replace"), other)
-        others.pop(sample.decode(name, "replace"), None)
-        if not others:
+        alternatives = dict[str, str]()  # keyed by the resulting text, so that encodings with the same text count once
+        for alternative in ranking[place + 1 :]:
+            if scores[alternative] - scores[name] < CLEAR_LEAD:
+                alternatives.setdefault(sample.decode(alternative, "replace"), alternative)
+        alternatives.pop(sample.decode(name, "replace"), None)
+        if not alternatives:
             return Guess(decoded, "a guess based on its content, probably right")
-        also = " or ".join(sorted(others.values(), key=lambda other: other != _ASSUMED[0])[:MAX_OTHERS])
-        return Guess(decoded, f"an uncertain guess; it could also be {also}")
+        names = " or ".join(
+            sorted(alternatives.values(), key=lambda alternative: alternative != _ASSUMED[0])[:MAX_OTHERS]
+        )
+        return Guess(decoded, f"an uncertain guess; it could also be {names}")
     name, every_byte = _ASSUMED
     decoded = decode_as(data, Encoding(name, name)) or Decoded(
         data.decode(every_byte), Encoding(every_byte, every_byte)
@@ -255,9 +259,9 @@ def shown_text(data: bytes) -> ShownText:
         body = decoded.text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
         return ShownText(decoded.text, body, decoded.encoding)
     mark = marked_encoding(data)
-    if mark is None and (guessed := guess(data)) is not None:
-        text = guessed.decoded.text
-        return ShownText(text, text.encode(), guessed.decoded.encoding, guessed.how)
+    if mark is None and (best_guess := guess(data)) is not None:
+        text = best_guess.decoded.text
+        return ShownText(text, text.encode(), best_guess.decoded.encoding, best_guess.how)
     text = data[len(mark.bom) if mark else 0 :].decode(mark.codec if mark else "utf-8", "replace")
     return ShownText(text, text.encode() if decoded is None else data, UNKNOWN)
 
@@ -269,12 +273,12 @@ def readings(data: bytes) -> dict[str, set[str]]:
     """
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
-    found = {data.decode("utf-8", "replace"): {UNKNOWN.name}}
+    encodings_by_text = {data.decode("utf-8", "replace"): {UNKNOWN.name}}
     for name in (*_NAMES, *_ASSUMED):
         decoded = decode_as(data, Encoding(name, name))
         if decoded is not None:
-            found.setdefault(decoded.text, set()).add(name)
-    return found
+            encodings_by_text.setdefault(decoded.text, set()).add(name)
+    return encodings_by_text
 
 
 @lru_cache(256)
@@ -305,13 +309,15 @@ def _scores(sample: bytes) -> dict[str, float]:
     return scores
 
 
-def named(name: str) -> Encoding | None:
+def encoding_named(name: str) -> Encoding | None:
     """Return the encoding with this name, or `None` if it is unknown or cannot encode parts of the text separately."""
     codec = _codec_of(name)
-    if codec not in {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED.split())}:
+    if codec not in {codecs.lookup(known_name).name for known_name in (*_NAMES, *_ALSO_NAMED.split())}:
         return None
-    published = next((known for known in (*_NAMES, *_ASSUMED) if codecs.lookup(known).name == codec), codec)
-    return Encoding(published, codec)
+    common_name = next(
+        (known_name for known_name in (*_NAMES, *_ASSUMED) if codecs.lookup(known_name).name == codec), codec
+    )
+    return Encoding(common_name, codec)
 
 
 def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
@@ -327,27 +333,27 @@ def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
     return Decoded("".join(pieces), encoding)
 
 
-def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: str) -> Decoded:
+def decode_as_named(data: bytes, name: str, present: Decoded | None, path: str) -> Decoded:
     """Decode a file with the encoding that a caller names, so that a part of it can be changed.
 
     Raises:
         ToolError: `invalid_tool_params`: the name is unknown, or the file is certainly in another encoding;
             `read_content_failure`: writing would change bytes outside the edit.
     """
-    if present is not None and present.encoding.is_known and _same(name, present.encoding):
+    if present is not None and present.encoding.is_known and _is_same_encoding(name, present.encoding):
         return present
-    encoding = _named_or_refused(name)
+    encoding = _require_encoding(name)
     if present is None or (present.encoding.is_known and (present.encoding.bom or not data.isascii())):
         real = present.encoding.name if present is not None else "damaged UTF-16 or UTF-32"
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is {real}, not {encoding.name}; nothing was done. Omit 'encoding'.",
+            f"'{path}' is {real}, not {encoding.name}; nothing was done. Omit 'encoding'.",
         )
     decoded = decode_as(data, encoding)
     if decoded is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in that encoding. Nothing was done. "
+            f"'{path}' is not {encoding.name}: some of its bytes are invalid in that encoding. Nothing was done. "
             "Read the file to see what its encoding may be.",
         )
     try:
@@ -357,33 +363,40 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if not comes_back:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{spelled}' contains characters with several codes in {encoding.name}, so writing it would change bytes "
-            "outside the edit. Nothing was done. Without 'encoding', ASCII text in it can still be replaced.",
+            f"'{path}' contains characters that {encoding.name} can encode in several ways, so writing it would "
+            "change bytes outside the edit. Nothing was done. Without 'encoding', ASCII text in it can still be "
+            "replaced.",
         )
     return decoded
 
 
-def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """Return the encoding for writing a whole file: the named one, else that of the current text if known, else UTF-8.
+def encoding_to_write(name: str | None, present: Decoded | None, path: str) -> Encoding:
+    """Return the encoding for writing a whole file.
+
+    This is the named encoding, else the encoding of the current text if that is known, else UTF-8.
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
-    if present is not None and present.encoding.is_known and (name is None or _same(name, present.encoding)):
+    if (
+        present is not None
+        and present.encoding.is_known
+        and (name is None or _is_same_encoding(name, present.encoding))
+    ):
         return present.encoding
-    if name is None or _same(name, UTF_8):
+    if name is None or _is_same_encoding(name, UTF_8):
         return UTF_8
-    encoding = _named_or_refused(name)
+    encoding = _require_encoding(name)
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. Omit "
-            "'encoding'.",
+            f"'{path}' has the byte order mark of {present.encoding.name}, so it cannot be written in another "
+            "encoding; nothing was written. Omit 'encoding'.",
         )
     return encoding
 
 
-def _named_or_refused(name: str) -> Encoding:
-    encoding = named(name)
+def _require_encoding(name: str) -> Encoding:
+    encoding = encoding_named(name)
     if encoding is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
@@ -393,7 +406,7 @@ def _named_or_refused(name: str) -> Encoding:
     return encoding
 
 
-def _same(name: str, encoding: Encoding) -> bool:
+def _is_same_encoding(name: str, encoding: Encoding) -> bool:
     return name.lower() == encoding.name or _codec_of(name) == encoding.codec
 
 
@@ -416,11 +429,13 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
         except UnicodeError:
             fits = False
         if not fits:
-            shown = f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
+            description = (
+                f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
+            )
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
-                f"'{parameter}' contains {shown}, which {encoding.name} cannot represent; nothing was written. Use "
-                "other characters, or convert the file to UTF-8 first, for example with iconv.",
+                f"'{parameter}' contains {description}, which {encoding.name} cannot represent; nothing was written. "
+                "Use other characters, or convert the file to UTF-8 first, for example with iconv.",
             )
 
 
@@ -444,8 +459,8 @@ class LineEndings:
     @property
     def majority(self) -> str | None:
         """The most frequent ending. In a tie, LF comes before CRLF, and CRLF before CR."""
-        counted = (("\n", self.lf), ("\r\n", self.crlf), ("\r", self.cr))
-        ending, count = max(counted, key=lambda item: item[1])
+        counts = (("\n", self.lf), ("\r\n", self.crlf), ("\r", self.cr))
+        ending, count = max(counts, key=lambda item: item[1])
         return ending if count else None
 
 
@@ -480,8 +495,8 @@ class NearbyEndings:
     def for_lines_at(self, start: int, end: int, new: str) -> str:
         """Return the line ending for `new`, which replaces a span of the text.
 
-        This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
-        If the text has no line endings, it is CRLF if `new` contains a CRLF, else LF.
+        This is the most frequent ending in the span, else the next ending after the span, else the last ending of the
+        text. If the text has no line endings, the result is CRLF if `new` contains a CRLF, else LF.
         """
         text = self._text
         inside = line_endings(text[start:end]).majority
@@ -491,8 +506,8 @@ class NearbyEndings:
             return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
         for ending, position in self._next.items():
             if position < end:
-                found = text.find(ending, end)
-                self._next[ending] = len(text) if found < 0 else found
+                index = text.find(ending, end)
+                self._next[ending] = len(text) if index < 0 else index
         line_feed, carriage_return = self._next["\n"], self._next["\r"]
         if carriage_return < line_feed:
             return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
@@ -521,7 +536,7 @@ def to_lf(text: str) -> str:
 
 
 def split_lines(text: str) -> tuple[list[str], list[str]]:
-    """Split `text` into lines and their endings. Joined alternately, the two lists give the text.
+    """Split `text` into lines and their endings. Interleaved and joined, the two lists give back the text.
 
     The last ending is always empty, so text that ends with a line ending has an empty last line.
     """

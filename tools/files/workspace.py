@@ -1,8 +1,8 @@
 """The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
 
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
-then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a
-blocking way. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
+then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
+never blocks. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
 
 The `ReadLedger` records what a client has read, so that a later write can detect that the file has changed since.
 """
@@ -73,8 +73,8 @@ class Location:
     @property
     def relative(self) -> str:
         """The path relative to the root, with forward slashes; `.` for the root itself."""
-        below = self.path[len(self.root) :].lstrip(os.sep)
-        return below.replace(os.sep, "/") or "."
+        relative_path = self.path[len(self.root) :].lstrip(os.sep)
+        return relative_path.replace(os.sep, "/") or "."
 
 
 # A function that returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
@@ -87,7 +87,8 @@ class Scratch:
 
     path: str  # the folder's real path, in the real `/tmp` or elsewhere
     make: Callable[[], None] = field(compare=False, repr=False)  # creates the folder if it does not exist; blocks
-    work: str = ""  # the `/var/tmp` of commands that change files, inside a readable folder
+    # Real path of the folder that is `/var/tmp` for commands that change files; inside a readable folder
+    work: str = ""
 
 
 class Workspace:
@@ -142,7 +143,7 @@ class Workspace:
             raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
         return self.roots[0]
 
-    def locate(self, spelled: str, *, within: str | None = None, by_look: bool = False) -> Location:
+    def locate(self, raw_path: str, *, within: str | None = None, by_look: bool = False) -> Location:
         """Resolve a path as written by a model.
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
@@ -152,92 +153,93 @@ class Workspace:
         revealed.
 
         Raises:
-            ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
-                (`invalid_tool_params`), or there is no root.
+            ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
+                expanded (`invalid_tool_params`); it belongs to this server or is named like a temporary file
+                (`path_ignored`); there is no root (`no_workspace`); or it cannot be resolved (see `explain`).
             PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root
-        if not spelled.strip():
+        if not raw_path.strip():
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path is empty; give the path of a file or folder.")
-        if len(spelled) > MAX_PATH_CHARS:
+        if len(raw_path) > MAX_PATH_CHARS:
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
-                f"The path has {len(spelled):,} characters; the limit is {MAX_PATH_CHARS:,}.",
+                f"The path has {len(raw_path):,} characters; the limit is {MAX_PATH_CHARS:,}.",
             )
-        if "\0" in spelled:
+        if "\0" in raw_path:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path contains a NUL character; no file name can.")
         try:
-            literal = os.path.join(base, spelled)
+            literal = os.path.join(base, raw_path)
             if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes
                 literal = "/" + literal.lstrip("/")
-            literal = self._in_work(literal)
-            in_scratch = self._in_scratch(literal)
-            found = path_opener.path_without_links(in_scratch or literal)
-            real = found or self._real_path(literal)
+            literal = self._map_work_path(literal)
+            scratch_path = self._map_scratch_path(literal)
+            link_free = path_opener.path_without_links(scratch_path or literal)
+            real = link_free or self._real_path(literal)
             root = self._root_above(real)
             alike: list[str] = []
-            if root and not found and not os.path.lexists(real if in_scratch else literal):
-                real = self._other_reading(base, spelled)
+            if root and not link_free and not os.path.lexists(real if scratch_path else literal):
+                real = self._resolve_variant(base, raw_path)
                 alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
                 real = alike[0] if len(alike) == 1 else real
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
-            raise explain(error, shown_path(spelled)) from None
+            raise explain(error, shown_path(raw_path)) from None
         if not root:
-            # The names of a root's folders may be unusual, so results show them with quotes. A literal path inside a
-            # root is not that: it leads out through a symlink.
-            is_inside_literally = self._root_above(os.path.normpath(in_scratch or literal)) != ""
-            meant = meant_path(spelled.strip())
-            if meant is not None and not is_inside_literally:
+            # The names in a root's path may be unusual, so results show them in quotes. A path that is inside a root
+            # when taken literally has no such quotes: it leads out through a symlink.
+            is_inside_literally = self._root_above(os.path.normpath(scratch_path or literal)) != ""
+            unquoted_path = meant_path(raw_path.strip())
+            if unquoted_path is not None and not is_inside_literally:
                 with suppress(PathNotInWorkspaceError):
-                    return replace(self.locate(meant, within=within, by_look=by_look), spelled=spelled)
+                    return replace(self.locate(unquoted_path, within=within, by_look=by_look), spelled=raw_path)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
-            raise PathNotInWorkspaceError(spelled, self.roots, self._no_scratch if is_below_tmp else "")
+            raise PathNotInWorkspaceError(raw_path, self.roots, self._no_scratch if is_below_tmp else "")
         if root in self._roots_without_case:
-            real = _as_written(real, root)
-            root = self._root_of(real, spelled)
+            real = _with_actual_case(real, root)
+            root = self._root_of(real, raw_path)
         if self._private and is_inside(real, self._private):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' belongs to this server; tools neither read nor write it. Use another path.",
+                f"'{shown_path(raw_path)}' belongs to this server; tools neither read nor write it. Use another path.",
             )
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' is named like the temporary files that writes create. Such files are neither "
-                "read nor written, and a later write in their folder removes them. Use another name.",
+                f"'{shown_path(raw_path)}' is named like the temporary files that writes create. Such files are "
+                "neither read nor written, and a later write in their folder removes them. Use another name.",
             )
-        return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
+        return Location(root, real, raw_path, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
         """Return the real paths that look like a missing one, except those covered by a rule against reading."""
         root = self._root_above(path)
-        found = [root] if root else []
+        matches = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
-            if len(found) != 1:
+            if len(matches) != 1:
                 return []
-            names, wanted = [name], visible_form(name)
+            names, target_form = [name], visible_form(name)
             try:
-                if not os.path.lexists(os.path.join(found[0], name)):
-                    with self.open_folder(found[0]) as folder:
-                        names = [other for other in folder.names() if visible_form(other) == wanted]
-                paths = [os.path.join(found[0], other) for other in names]
-                found = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
+                if not os.path.lexists(os.path.join(matches[0], name)):
+                    with self.open_folder(matches[0]) as folder:
+                        names = [entry for entry in folder.names() if visible_form(entry) == target_form]
+                paths = [os.path.join(matches[0], entry) for entry in names]
+                matches = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
             except (OSError, PathNotInWorkspaceError):
                 return []
-            found = [path for path in found if self.holds(path) and not self._forbids(path)]
-        return found
+            matches = [path for path in matches if self.holds(path) and not self._forbids(path)]
+        return matches
 
     def _forbids(self, path: str) -> bool:
         return self.forbidden is not None and self.forbidden(path) is not None
 
-    def _in_work(self, literal: str) -> str:
+    def _map_work_path(self, literal: str) -> str:
         """Map a name in `/var/tmp` to its real location, if commands that change files have created that folder."""
         work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
-        is_theirs = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
-        return work + normal[len(WORK_NAME) :] if is_theirs else literal
+        is_work_path = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
+        return work + normal[len(WORK_NAME) :] if is_work_path else literal
 
-    def _in_scratch(self, literal: str) -> str | None:
+    def _map_scratch_path(self, literal: str) -> str | None:
         """Map a name in `/tmp` to the scratch folder without resolving symlinks. Return `None` for other names."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
             return None
@@ -249,8 +251,8 @@ class Workspace:
 
     def _real_path(self, literal: str) -> str:
         """Return the real path of an absolute path, which need not exist. Empty if a symlink leads out of `/tmp`."""
-        if self.scratch is None or self._in_scratch(literal) is None:
-            return path_opener.real_path(self._in_work(literal))
+        if self.scratch is None or self._map_scratch_path(literal) is None:
+            return path_opener.real_path(self._map_work_path(literal))
         path_opener.may_block()
         self.scratch.make()
         real = path_opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
@@ -267,42 +269,42 @@ class Workspace:
 
         A rule may name the location by its real path or as the caller wrote it.
         """
-        forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
-        if forbidden is None or named == place.path:
+        forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
+        if forbidden is None or written_path == place.path:
             return forbidden
-        return lambda path: forbidden(path) or forbidden(named + path.removeprefix(place.path))
+        return lambda path: forbidden(path) or forbidden(written_path + path.removeprefix(place.path))
 
     def _name_of(self, real: str) -> str:
         """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
-    def _other_reading(self, base: str, spelled: str) -> str:
-        """Return the real path of the most likely variant of a missing path."""
-        stripped = spelled.strip()
-        readings = [os.path.join(base, stripped)]
-        unquoted = meant_path(stripped)
-        if unquoted is not None and "\0" not in unquoted:
-            readings.insert(0, os.path.join(base, unquoted))
-        if "\\" in stripped and os.sep != "\\":
-            readings.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped)))
-        for path in readings:
+    def _resolve_variant(self, base: str, raw_path: str) -> str:
+        """Return the real path of the most likely variant of a missing path: one that exists, if there is one."""
+        bare_path = raw_path.strip()
+        variants = [os.path.join(base, bare_path)]
+        unquoted_path = meant_path(bare_path)
+        if unquoted_path is not None and "\0" not in unquoted_path:
+            variants.insert(0, os.path.join(base, unquoted_path))
+        if "\\" in bare_path and os.sep != "\\":
+            variants.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", bare_path)))
+        for path in variants:
             real = self._real_path(path)
             if self.holds(real) and os.path.lexists(real):
                 return real
-        first = stripped.partition(os.sep)[0]
+        first = bare_path.partition(os.sep)[0]
         if not os.path.lexists(os.path.join(base, first)):
-            if first.startswith("~") and (first == "~" or os.sep in stripped):
+            if first.startswith("~") and (first == "~" or os.sep in bare_path):
                 raise ToolError(
                     ToolErrorType.INVALID_TOOL_PARAMS,
-                    f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
+                    f"'{shown_path(raw_path)}' begins with '~', which is not expanded here. Give the absolute path.",
                 )
-            if stripped.lower().startswith("file://"):
-                raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give its path.")
+            if bare_path.lower().startswith("file://"):
+                raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(raw_path)}' is a URI. Give its path.")
         # Quotes or blanks around a name are never intended, even for a new file.
-        return self._real_path(readings[0])
+        return self._real_path(variants[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path literally, such as one from a URI.
+        """Resolve an absolute path, such as one from a URI, exactly as written.
 
         The path must exist, and no variants are tried.
         """
@@ -340,22 +342,22 @@ class Workspace:
 
         Raises `PathNotInWorkspaceError` for a path outside every root.
         """
-        real = self._in_scratch(path) or path
+        real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
         """Return the innermost root, readable folder or scratch folder that contains a path; empty if there is none."""
-        found = ""
+        innermost = ""
         for root in self._folders:
-            if len(root) > len(found) and contains(root, real):
-                found = root
-        return found
+            if len(root) > len(innermost) and contains(root, real):
+                innermost = root
+        return innermost
 
-    def _root_of(self, real: str, spelled: str) -> str:
+    def _root_of(self, real: str, raw_path: str) -> str:
         root = self._root_above(real)
         if not root:
-            raise PathNotInWorkspaceError(spelled, self.roots)
+            raise PathNotInWorkspaceError(raw_path, self.roots)
         return root
 
     def stat(self, location: Location) -> os.stat_result | None:
@@ -382,9 +384,9 @@ class Workspace:
 
     def has(self, folder: Location, relative: str) -> bool:
         """Return True if a folder contains exactly this name. Symlinks out of the workspace are not followed."""
-        above, name = os.path.split(os.path.join(folder.path, relative))
+        parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
-            real = path_opener.real_path(above)
+            real = path_opener.real_path(parent)
             if not self.holds(real):
                 return False
             path_opener.lstat(os.path.join(real, name))
@@ -439,12 +441,12 @@ class Workspace:
         Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` (see `refuse_to_write`).
         """
         self.refuse_to_write(location)
-        folder, made = path_opener.make_folders(os.path.dirname(location.path), location.root)
+        folder, new_folders = path_opener.make_folders(os.path.dirname(location.path), location.root)
         try:
             with folder:
                 yield folder
         except BaseException:
-            path_opener.remove_folders(made)
+            path_opener.remove_folders(new_folders)
             raise
 
     def explain(
@@ -466,7 +468,7 @@ class Workspace:
         return explain(error, location.shown, otherwise)
 
     def note_of_absent(self, location: Location) -> str:
-        """Return a note if a file exists only in the machine's own `/tmp`, not in the scratch folder. Usually empty."""
+        """Return a note if a missing file exists in the machine's own `/tmp`, else an empty string."""
         if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
             return ""
         path_opener.may_block()
@@ -486,45 +488,45 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the absolute paths that are not inside another one, shortest first. Compares only text."""
-    found: list[str] = []
+    result: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=len):
-        if not is_inside(path, found):
-            found.append(path)
-    return found
+        if not is_inside(path, result):
+            result.append(path)
+    return result
 
 
 def ignores_case(folder: str) -> bool:
     """Return True if a folder can also be found under its name with upper and lower case swapped."""
     path_opener.may_block()
-    above, name = os.path.split(folder)
+    parent, name = os.path.split(folder)
     while name and name.swapcase() == name:
-        above, name = os.path.split(above)
+        parent, name = os.path.split(parent)
     if not name:
         return sys.platform in ("win32", "darwin")
     try:
-        return os.path.samestat(os.stat(os.path.join(above, name)), os.stat(os.path.join(above, name.swapcase())))
+        return os.path.samestat(os.stat(os.path.join(parent, name)), os.stat(os.path.join(parent, name.swapcase())))
     except OSError:
         return False
 
 
-def _as_written(path: str, root: str) -> str:
+def _with_actual_case(path: str, root: str) -> str:
     """Return a real path with the actual case of each name under the root. Missing names stay as written."""
 
-    def folded(name: str) -> str:
+    def fold(name: str) -> str:
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
     names = os.path.relpath(path, root).split(os.sep) if path != root else []
     real = root
     for number, name in enumerate(names):
         try:
-            with path_opener.open_folder(real) as opened:
-                present = opened.names()
+            with path_opener.open_folder(real) as folder:
+                entries = folder.names()
         except OSError:
             return os.path.join(real, *names[number:])
-        written = name if name in present else next((other for other in present if folded(other) == folded(name)), None)
-        if written is None:
+        actual_name = name if name in entries else next((entry for entry in entries if fold(entry) == fold(name)), None)
+        if actual_name is None:
             return os.path.join(real, *names[number:])
-        real = os.path.join(real, written)
+        real = os.path.join(real, actual_name)
     return real
 
 
@@ -540,7 +542,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
     errno.ELOOP: (
         ToolErrorType.READ_CONTENT_FAILURE,
-        "is a symlink that loops or passes through too many names, or was replaced during the call",
+        "leads through a symlink loop, or through too many symlinks or components, or was replaced during the call",
     ),
     errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
     errno.EBUSY: (None, "is in use by another program; try again"),
@@ -550,17 +552,17 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 
 
 def explain(
-    error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
+    error: OSError | ValueError, display_path: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
-    """Turn an operating system error into one for the model. Only the `errno` is used."""
+    """Turn an operating system error into a tool error. Of the operating system error, only the `errno` is used."""
     exhaustion = exhaustion_of(error)
     if exhaustion is not None:
         return exhaustion
     number = error.errno if isinstance(error, OSError) else None
-    code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
+    code, reason = _CODES.get(number or 0, (otherwise, "cannot be used"))
     symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""
     hint = " Use list_directory or glob to see what is there." if code is ToolErrorType.FILE_NOT_FOUND else ""
-    return ToolError(code or otherwise, f"'{shown}' {why}{symbol}.{hint}")
+    return ToolError(code or otherwise, f"'{display_path}' {reason}{symbol}.{hint}")
 
 
 class SeenFile(NamedTuple):
@@ -571,37 +573,37 @@ class SeenFile(NamedTuple):
 class ReadLedger:
     """A record of the files that a client has seen, keyed by real path. Thread-safe."""
 
-    __slots__ = ("_contents", "_held", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
+    __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
     def __init__(self, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared  # whether several clients that cannot be told apart may use the ledger
-        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest write to a path replaced
+        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # the content that the latest write to a path replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
-        self._held = 0  # total bytes in `_contents`
+        self._content_bytes = 0  # total bytes in `_contents`
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
     def record(
-        self, real_path: str, seen: SeenFile, content: bytes | None = None, replaced: bytes | None = None
+        self, real_path: str, seen_file: SeenFile, content: bytes | None = None, old_content: bytes | None = None
     ) -> None:
         """Record a file as seen.
 
-        `content`, the whole content if it is known, is kept for a while. `replaced`, the content that a write replaced,
-        is kept only if the ledger is shared.
+        `content`, the whole content if it is known, is kept for a while. `old_content`, the content that a write
+        replaced, is kept only if the ledger is shared.
         """
         with self._lock:
-            if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MAX_REPLACED:
-                self._replaced[real_path] = replaced
+            if self.is_shared and old_content is not None and len(old_content) <= MAX_CONTENT_BYTES // MAX_REPLACED:
+                self._replaced[real_path] = old_content
                 if len(self._replaced) > MAX_REPLACED:
                     self._replaced.popitem(last=False)
-            self._held -= len(self._contents.pop(real_path, b""))
+            self._content_bytes -= len(self._contents.pop(real_path, b""))
             if content is not None and len(content) <= MAX_CONTENT_BYTES:
                 self._contents[real_path] = content
-                self._held += len(content)
-            while self._held > MAX_CONTENT_BYTES:
-                self._held -= len(self._contents.popitem(last=False)[1])
-            self._seen[real_path] = seen
+                self._content_bytes += len(content)
+            while self._content_bytes > MAX_CONTENT_BYTES:
+                self._content_bytes -= len(self._contents.popitem(last=False)[1])
+            self._seen[real_path] = seen_file
             self._seen.move_to_end(real_path)
             if len(self._seen) > MAX_FILES:
                 self._seen.popitem(last=False)

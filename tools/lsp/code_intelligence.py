@@ -256,7 +256,9 @@ class CodeIntelligence:
             named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
-            view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=lambda: hiding()[0])
+            view = CommandView(
+                start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, current_restrictions=lambda: hiding()[0]
+            )
         if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
         spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, Words, is_wrapper, programs_behind
+from tools.permissions.command_text import CommandText, Words, is_wrapper, programs_run_by
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -25,7 +25,7 @@ date env printenv which whereis id uname hostname whoami nproc df du ps free upt
 locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs shellcheck dig nslookup
 """
 _READERS = frozenset(_READER_NAMES.split())
-_ABOUT_ITSELF = frozenset(("--version", "-version", "-V", "-v", "--help"))
+_INFORMATION_OPTIONS = frozenset(("--version", "-version", "-V", "-v", "--help"))
 
 
 def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
@@ -34,7 +34,7 @@ def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
 
 
 # Programs that only read if their arguments, joined by spaces, match the pattern
-_READING = _by_program({
+_READER_FORMS = _by_program({
     "git": r"""
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
         |shortlog|reflog|cat-file|name-rev|merge-base|rev-list|for-each-ref|symbolic-ref|count-objects|whatchanged
@@ -74,7 +74,7 @@ _READING = _by_program({
 })  # fmt: skip
 
 # Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match the pattern
-_IN_SCRATCH = _by_program({
+_SCRATCH_CHANGERS = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
     "cp": r".*\ /tmp(/\S*)?",
@@ -106,7 +106,7 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
-_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
+_OFFLINE_OPTIONS = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
@@ -114,40 +114,44 @@ _LOOPBACK = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # Options before git's subcommand that take the next word as their value
-_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+_GIT_OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
 
 def is_reader(words: Words) -> bool:
     """Return True if a simple command usually changes nothing."""
     if words[:2] in (("command", "-v"), ("command", "-V")):
         return True
-    *_, words = programs_behind(words, loosely=False)
+    *_, words = programs_run_by(words, loosely=False)
     if not words or words[0] is None:
         return False
-    if len(words) == 2 and words[1] in _ABOUT_ITSELF:
+    if len(words) == 2 and words[1] in _INFORMATION_OPTIONS:
         return True  # the program's location does not matter, because an impostor can change nothing in a reading view
-    name, arguments = _called(words)
-    if name not in _READERS and not _fits(_READING, name, arguments):
+    name, arguments = _program_and_arguments(words)
+    if name not in _READERS and not _matches(_READER_FORMS, name, arguments):
         return False
     # Also check the commands that `find` and `xargs` run.
-    return all(map(is_reader, islice(programs_behind(words, loosely=True), 1, None)))
+    return all(map(is_reader, islice(programs_run_by(words, loosely=True), 1, None)))
 
 
 def changes_scratch_alone(words: Words) -> bool:
     """Return True if a simple command changes only what belongs to its view: files in `/tmp` and its processes."""
-    return _fits(_IN_SCRATCH, *_called(words))
+    return _matches(_SCRATCH_CHANGERS, *_program_and_arguments(words))
 
 
 def needs_network(words: Words) -> bool:
     """Return True if the known words of a simple command show that it needs the network."""
-    for each in programs_behind(words, loosely=True):
-        name, arguments = _called(each)
-        if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
+    for program_words in programs_run_by(words, loosely=True):
+        name, arguments = _program_and_arguments(program_words)
+        if not _OFFLINE_OPTIONS.isdisjoint(program_words) or (
+            len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
+        ):
             continue
-        if _fits(_NETWORK, name, arguments):
+        if _matches(_NETWORK, name, arguments):
             return True
         if name in ("curl", "wget"):
-            addresses = [word for word in each[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
+            addresses = [
+                word for word in program_words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))
+            ]
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False
@@ -159,7 +163,7 @@ def searches_folders(words: Words) -> bool:
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
-def _called(words: Words) -> tuple[str, str]:
+def _program_and_arguments(words: Words) -> tuple[str, str]:
     """Return the name of the program or Python module that runs, and its arguments as text (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]
     if arguments[:1] == ("-m",) and re.fullmatch(r"python(3(\.\d+)?)?", name):
@@ -169,7 +173,7 @@ def _called(words: Words) -> tuple[str, str]:
     return name, " ".join(word or "?" for word in arguments)
 
 
-def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
+def _matches(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
     return name in forms and forms[name].fullmatch(arguments) is not None
 
 
@@ -183,7 +187,7 @@ def without_git_options(arguments: Words) -> Words:
     """Return git's arguments from the subcommand on, without the options before it."""
     at = 0
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
-        at += 2 if word in _GLOBAL_VALUED else 1
+        at += 2 if word in _GIT_OPTIONS_WITH_VALUE else 1
     return arguments[at:]
 
 
@@ -192,9 +196,9 @@ def changes_by_git_alone(text: CommandText) -> bool:
     is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
-        and not any(each.is_output for each in text.redirections)
+        and not any(redirection.is_output for redirection in text.redirections)
         and any(command.program == "git" for command in text.commands)
-        and all(plain_name(each.name or "") == "git" or is_on_short_list(each.words) for each in text.commands)
+        and all(plain_name(command.name or "") == "git" or is_on_short_list(command.words) for command in text.commands)
     )
 
 
@@ -215,7 +219,7 @@ def first_words(words: Words) -> str:
     These are the program's name and, for a program with subcommands, scripts or modules, the word that names one. Empty
     if no such rule is possible.
     """
-    *_, words = programs_behind(words, loosely=False)
+    *_, words = programs_run_by(words, loosely=False)
     plain = _plain_words(words)
     name = basename(plain[0]) if plain else ""
     if is_wrapper(name):
@@ -267,7 +271,7 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-# Maximum operands. With one more, the program would write a file, set the clock or create a branch
+# Maximum number of operands. With one more operand, the program would write a file, set the clock or create a branch
 _MAX_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}
 _JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to other files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")

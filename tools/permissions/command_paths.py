@@ -20,12 +20,14 @@ from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleComma
 from tools.permissions.protected_files import why_protected
 from tools.permissions.repositories import why_protected_at
 
-_OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
+_SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")
 # A path in a word that is an option: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)
-_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
-_BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
-_ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # an absolute path whose first name is not literal
+_CODE_CHARACTERS = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
+_SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
+_NONLITERAL_PATH = re.compile(
+    r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]"
+)  # an absolute path whose first component is not literal
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
@@ -35,8 +37,8 @@ STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 class NamedPath:
     """A path that is named in a literal word of a command."""
 
-    shown: str  # the absolute path, with symlinks as written
-    real: str  # the path with every symlink resolved
+    path: str  # the absolute path, with symlinks as written
+    real_path: str  # the path with every symlink resolved
     word: str  # as written in the command
     may_be_written: bool  # whether the command may write to the path, including by a redirection
     is_written: bool = False  # whether output is redirected to the path
@@ -50,20 +52,22 @@ class CommandPaths:
         self._text = text
         self._command = command
         self._site = command.site
-        self._is_held = command.site.engine is Engine.BUBBLEWRAP
+        self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
 
     @cached_property
-    def named(self) -> list[NamedPath]:
-        found: dict[NamedPath, None] = {}
+    def named_paths(self) -> list[NamedPath]:
+        named_paths: dict[NamedPath, None] = {}
         commands = (*self._text.commands, *self._text.inner)
         # A command that works in another folder may change that folder.
-        changing = (each for each in commands if not (is_reader(each.words) or changes_scratch_alone(each.words)))
-        for folder in filter(None, {each.folder: None for each in changing}):
-            places = (NamedPath(*each, folder, True) for each in self._paths([folder], ""))
-            found |= dict.fromkeys(filter(self.is_ever_written, places))
+        changing = (
+            command for command in commands if not (is_reader(command.words) or changes_scratch_alone(command.words))
+        )
+        for folder in filter(None, {command.folder: None for command in changing}):
+            places = (NamedPath(*paths, folder, True) for paths in self._paths([folder], ""))
+            named_paths |= dict.fromkeys(filter(self.can_be_writable, places))
         for command in commands:
             words, changes = command.words, not is_reader(command.words)
             after_options = without_git_options(words[1:])
@@ -71,40 +75,42 @@ class CommandPaths:
             # The index of the first word that may name a work tree created by git
             first_new = len(words) - len(after_options) + len(makes[0].split()) if makes else len(words)
             for at, word in enumerate(words):
-                pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # without bubblewrap, only the words show what is read
-                    pieces = (*pieces, *_behind_letters(word))
+                pieces = _possible_paths(word) if word and (at > 0 or "/" in word) else ()
+                if word and not self._has_bubblewrap:  # without bubblewrap, only the words show what is read
+                    pieces = (*pieces, *_option_suffixes(word))
                 is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
-                for each in self._paths(pieces, command.folder):
-                    named = NamedPath(
-                        *each, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new
+                for paths in self._paths(pieces, command.folder):
+                    named_path = NamedPath(
+                        *paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new
                     )
-                    found[named] = None
+                    named_paths[named_path] = None
         for redirection in self._text.redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
-            for each in self._paths([word], redirection.folder, is_written=is_output):
-                found[NamedPath(*each, word, is_output, is_output, is_replaced)] = None
-        return list(found)
+            for paths in self._paths([word], redirection.folder, is_written=is_output):
+                named_paths[NamedPath(*paths, word, is_output, is_output, is_replaced)] = None
+        return list(named_paths)
 
     def _paths(
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
     ) -> Iterator[tuple[str, str]]:
         """Yield the paths that words may mean: each as written, and with every symlink resolved."""
         for word in words:
-            is_path = word and not _CODE.search(word) and not word.startswith(CONNECTIONS)
+            is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
             if is_path and (path := self.absolute(word, folder)) is not None:
                 try:
                     inner = self._in_scratch(path)
-                    is_own = is_written or is_inside(path, self._made) or os.path.lexists(inner)
+                    is_own = is_written or is_inside(path, self._changed_scratch_paths) or os.path.lexists(inner)
                     yield path, real_path(inner if is_own else path)
                 except (OSError, ValueError):
                     yield path, path
 
     @cached_property
-    def _made(self) -> Sequence[str]:
+    def _changed_scratch_paths(self) -> Sequence[str]:
         """Paths under `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
-        outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
+        outputs = [
+            (redirection.target, redirection.folder) for redirection in self._text.redirections if redirection.is_output
+        ]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
                 copies = command.program in ("cp", "mv")  # these create only what the last word names
@@ -130,20 +136,28 @@ class CommandPaths:
         if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
         is_brief = not (self._command.is_background or self._text.has_background)
-        made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
-        named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # without bubblewrap, only the words show what a command uses
+        replaced_paths = {
+            path
+            for named_path in self.named_paths
+            if named_path.is_replaced and is_brief
+            for path in (named_path.path, named_path.real_path)
+        }
+        used_paths = [(named_path.path, named_path.real_path) for named_path in self.named_paths]
+        if not self._has_bubblewrap:  # without bubblewrap, only the words show what a command uses
             text = self._text.source
-            if _ANYWHERE.search(text) is not None:
+            if _NONLITERAL_PATH.search(text) is not None:
                 return True
-            tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
-            letters = (piece for each in tokens for piece in _behind_letters(each))
-            named += self._paths((*tokens, *letters), "")
+            tokens = {
+                *_SEPARATORS.split(text),
+                *(piece for value in self._text.values for piece in _possible_paths(value)),
+            }
+            letters = (piece for token in tokens for piece in _option_suffixes(token))
+            used_paths += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
         return any(
-            is_inside(path, scratch) and not (is_inside(path, self._roots) or path in made)
-            for each in named
-            for path in each
+            is_inside(path, scratch) and not (is_inside(path, self._roots) or path in replaced_paths)
+            for paths in used_paths
+            for path in paths
         )
 
     def absolute(self, word: str, folder: str | None) -> str | None:
@@ -163,56 +177,56 @@ class CommandPaths:
             return path
         return scratch + path[len(SCRATCH_NAME) :]
 
-    def is_outside(self, named: NamedPath) -> bool:
+    def is_outside(self, named_path: NamedPath) -> bool:
         """Return True if the usual view does not show a path, or does not allow the command to write to it."""
-        real, shown = named.real, named.shown
-        if is_inside(real, self._roots) or shown in STREAMS:
+        real_path, path = named_path.real_path, named_path.path
+        if is_inside(real_path, self._roots) or path in STREAMS:
             return False
-        if is_inside(shown, _OF_THE_SYSTEM):
-            return named.is_written and self._is_held
-        if contains(SCRATCH_NAME, shown) and self._is_held:
-            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(shown))
-            is_own = named.is_written or shown == SCRATCH_NAME or is_inside(shown, self._made)
-            return is_elsewhere and not is_own and os.path.lexists(shown)
-        if named.is_written:
-            return self._is_held
-        if any(contains(path, real) for path in self._site.shown):
+        if is_inside(path, _SYSTEM_FOLDERS):
+            return named_path.is_written and self._has_bubblewrap
+        if contains(SCRATCH_NAME, path) and self._has_bubblewrap:
+            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(path))
+            is_own = named_path.is_written or path == SCRATCH_NAME or is_inside(path, self._changed_scratch_paths)
+            return is_elsewhere and not is_own and os.path.lexists(path)
+        if named_path.is_written:
+            return self._has_bubblewrap
+        if any(contains(visible_path, real_path) for visible_path in self._site.shown):
             return False
-        above = os.path.dirname(shown)
-        return os.path.lexists(shown) or (above != os.sep and os.path.isdir(above))
+        parent = os.path.dirname(path)
+        return os.path.lexists(path) or (parent != os.sep and os.path.isdir(parent))
 
-    def why_protected(self, named: NamedPath) -> str | None:
-        for path in (named.shown, named.real):
+    def why_protected(self, named_path: NamedPath) -> str | None:
+        for path in (named_path.path, named_path.real_path):
             if is_inside(path, self._roots):
                 root = self._workspace.at(path).root
-                why = why_protected_at(path, root, is_written=named.is_written)
+                reason = why_protected_at(path, root, is_written=named_path.is_written)
             elif contains(SCRATCH_NAME, path):
-                why = why_in_scratch(path)
+                reason = why_in_scratch(path)
             else:
-                why = why_protected(os.path.relpath(path, self._home))
-            if why is not None:
-                return why
+                reason = why_protected(os.path.relpath(path, self._home))
+            if reason is not None:
+                return reason
         return None
 
-    def is_ever_written(self, named: NamedPath) -> bool:
-        """Return True if consent can open a path for writing.
+    def can_be_writable(self, named_path: NamedPath) -> bool:
+        """Return True if consent can make a path writable.
 
         False for system folders, and for folders that contain the home folder or a workspace folder.
         """
-        is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
-        return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
+        is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self._home))
+        return not is_too_much and not is_inside(named_path.real_path, _SYSTEM_FOLDERS)
 
 
-def _pieces(word: str) -> Iterator[str]:
+def _possible_paths(word: str) -> Iterator[str]:
     """Yield the parts of a word that may be paths: the word, the text after `=`, and an option's attached value."""
-    attached = _PATH_OF_OPTION.match(word)
-    of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
-    pieces = (word, word.partition("=")[2], attached[1] if attached else "", of_letter)
+    option_match = _PATH_OF_OPTION.match(word)
+    letter_value = word[2:] if word.startswith("-") and not word.startswith("--") else ""
+    pieces = (word, word.partition("=")[2], option_match[1] if option_match else "", letter_value)
     return (piece for piece in pieces if not piece.startswith("-"))
 
 
-def _behind_letters(word: str) -> Iterator[str]:
-    """Yield each part of an option that may be a path attached to option letters, such as `x/y` in `-abx/y`."""
+def _option_suffixes(word: str) -> Iterator[str]:
+    """Yield the ends of an option that may be a path, written directly after the letters: `x/y` in `-abx/y`."""
     return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 

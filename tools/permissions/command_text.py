@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
-MAX_NESTED = 4  # levels of command strings, such as `sh -c "sh -c '...'"`
+MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
-_TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
-_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
-_RUNS_TEXT = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
+_COMMAND_STRING_OPTION = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
+_COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
+_COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
-_NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
+_OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
-_DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
+_SENSITIVE_VARIABLE = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
-_NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
+_NAMING_BUILTINS = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
 # Builtins that take a variable name after one of these options
-_NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
+_NAMING_OPTIONS = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
 # Arguments of `declare` and similar builtins that bash does not evaluate: most options, and plain assignments
-_DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
+_PLAIN_DECLARATION = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-_MADE_BY_SHELL = ("/dev/", "/proc/")  # folders of files that the command itself may provide, such as `/dev/stdin`
-_WORDS = frozenset((
+_PROVIDED_FOLDERS = ("/dev/", "/proc/")  # folders of files that the command itself may provide, such as `/dev/stdin`
+_WORD_KINDS = frozenset((
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
     "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
 ))  # fmt: skip
 _DESCRIPTOR = re.compile(r"\d*-?")
-_NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
-_WILD = re.compile(r"(?<!\\)[*?\[]")
+_NON_WORD_KINDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
+_WILDCARD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous folder (`~-`)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
@@ -81,7 +81,7 @@ class SimpleCommand:
     words: Words  # the program's name and its arguments
     # The current folder after earlier `cd` commands, relative to the working directory of the text; `None` if unknown
     folder: str | None = ""
-    known: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its known beginning and a NUL
+    known_words: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its known beginning and a NUL
 
     @property
     def name(self) -> str | None:
@@ -117,25 +117,25 @@ class CommandText:
 
 
 def read_command(text: str) -> CommandText:
-    """Parse a command. Never fails; a command that is not understood gets a `doubt`."""
+    """Parse a command. Never fails; if the command is not understood, the result's `doubt` says why."""
     if len(text) > MAX_CHARS:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
-    found, left = reader.found, MAX_CHARS
-    waiting = deque((each, 1) for each in reader.texts)
+    result, chars_left = reader.result, MAX_CHARS
+    waiting = deque((command_string, 1) for command_string in reader.texts)
     while waiting:
-        given, depth = waiting.popleft()
-        left -= len(given)
-        if depth > MAX_NESTED or left < 0:
-            found.doubt = found.doubt or "its command strings are nested too deeply"
+        command_string, depth = waiting.popleft()
+        chars_left -= len(command_string)
+        if depth > MAX_NESTED or chars_left < 0:
+            result.doubt = result.doubt or "its command strings are nested too deeply"
             break
-        reader = _Reader(given)
-        found.inner += reader.found.commands
-        found.may_run_more = found.may_run_more or reader.found.may_run_more
-        if reader.found.doubt and not found.doubt:
-            found.doubt = f"in a command string for a shell: {reader.found.doubt}"
-        waiting.extend((each, depth + 1) for each in reader.texts)
-    return found
+        reader = _Reader(command_string)
+        result.inner += reader.result.commands
+        result.may_run_more = result.may_run_more or reader.result.may_run_more
+        if reader.result.doubt and not result.doubt:
+            result.doubt = f"in a command string for a shell: {reader.result.doubt}"
+        waiting.extend((command_string, depth + 1) for command_string in reader.texts)
+    return result
 
 
 def is_wrapper(name: str) -> bool:
@@ -143,10 +143,10 @@ def is_wrapper(name: str) -> bool:
     return name == "find" or name in _WRAPPERS or name in _LOOSE_WRAPPERS
 
 
-def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
+def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
     """Yield the words of each program that a command runs: its own words, and those after `env` and similar wrappers.
 
-    If `loosely` is true, see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
+    If `loosely` is true, also see through `sudo`, `xargs`, `find -exec` and similar wrappers. These change what a
     program may do or what it works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
@@ -158,19 +158,20 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         name = basename(current[0] or "") if current else ""
         if loosely and name == "find":
             waiting += [current[at + 1 :] for at, word in enumerate(current) if word in _FIND_RUNS]
-        valued = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
-        if valued is None:
+        value_options = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
+        if value_options is None:
             continue
         at = 1
         while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
             if name == "env" and word.startswith(("-S", "--split")):
                 waiting.append((None,))  # unknown, because this option takes a whole command in one word
-            is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # option letters, such as `-iu`
-            at += 2 if word in valued.split() or (is_group and f"-{word[-1]}" in valued.split()) else 1
+            # Whether the word is a group of option letters, such as `-iu`
+            is_group = word[1:2].isalpha() and f"-{word[1]}" not in value_options.split()
+            at += 2 if word in value_options.split() or (is_group and f"-{word[-1]}" in value_options.split()) else 1
         at += _OPERANDS.get(name, 0)
         is_decided = False
-        while name in ("env", "sudo") and at < len(current) and (set_to := _ASSIGNMENT.match(current[at] or "")):
-            is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
+        while name in ("env", "sudo") and at < len(current) and (assignment := _ASSIGNMENT.match(current[at] or "")):
+            is_decided = is_decided or _SENSITIVE_VARIABLE.fullmatch(assignment[0].rstrip("+=")) is not None
             at += 1
         if is_decided:
             waiting.append((None,))  # unknown, because an assignment decides which program runs
@@ -194,73 +195,73 @@ class _Reader:
     def __init__(self, text: str) -> None:
         from tree_sitter import Parser  # noqa: PLC0415 - loaded by the first command
 
-        self.found = CommandText()
+        self.result = CommandText()
         self.texts: list[str] = []  # command strings for shells, to be parsed later
         self._folder: str | None = ""
         # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
-        self._words_behind: dict[int, list[Node | None]] = {}
+        self._words_after_redirection: dict[int, list[Node | None]] = {}
         # The last value assigned to each variable, empty if not literal. At run time, the value may be different
         self._values: dict[str, str] = {}
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
             self._doubt("it could not be parsed as a bash command")
-        self.found.may_run_more = not is_read_alike(root, bytes(self._source))
+        self.result.may_run_more = not is_read_alike(root, bytes(self._source))
         bodies: list[str] = []
         waiting = [root]
         while waiting:
             node = waiting.pop()
-            self._take(node, bodies)
+            self._visit(node, bodies)
             waiting += reversed(node.children)
-        if any(each.program in SHELLS for each in self.found.commands):
+        if any(command.program in SHELLS for command in self.result.commands):
             self.texts += bodies
-        self.found.source = self._source.decode("utf-8", "surrogatepass")
+        self.result.source = self._source.decode("utf-8", "surrogatepass")
 
-    def _doubt(self, why: str) -> None:
-        self.found.doubt = self.found.doubt or why
+    def _doubt(self, reason: str) -> None:
+        self.result.doubt = self.result.doubt or reason
 
-    def _take(self, node: Node, bodies: list[str]) -> None:
-        found = self.found
+    def _visit(self, node: Node, bodies: list[str]) -> None:
+        result = self.result
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
-                self._take_command(node)
+                self._visit_command(node)
             case "variable_assignment":
-                found.has_assignments = True
+                result.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                self._doubt_what_decides("" if name is None else _source(name).partition("[")[0])
+                self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
-                found.values += filter(None, [text])
+                result.values += filter(None, [text])
                 self._values[_source(node).partition("=")[0]] = text or ""
-                found.is_literal = found.is_literal and text is not None
+                result.is_literal = result.is_literal and text is not None
             case "expansion" if {"=", ":="} & {child.type for child in node.children}:
-                self._doubt_what_decides(_source(node.children[1]))
+                self._doubt_if_sensitive(_source(node.children[1]))
             case "redirected_statement":
-                self._take_words_behind(node)
+                self._collect_words_after_redirection(node)
             case "file_redirect":
-                self._take_redirection(node)
+                self._visit_redirection(node)
             case "heredoc_body":
                 bodies.append(_source(node))
             case "herestring_redirect":
                 bodies.append(literal(node.children[-1]) or "")
             case "&":
-                found.has_background = True
+                result.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
-                found.is_literal = False
+                result.is_literal = False
                 variable = node.child_by_field_name("variable")
-                self._doubt_what_decides("" if variable is None else _source(variable))
+                self._doubt_if_sensitive("" if variable is None else _source(variable))
             case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
-                found.is_literal = False
+                result.is_literal = False
             case _:
                 pass
 
-    def _doubt_what_decides(self, name: str) -> None:
-        if _DECIDING.fullmatch(name):
+    def _doubt_if_sensitive(self, name: str) -> None:
+        if _SENSITIVE_VARIABLE.fullmatch(name):
             self._doubt(f"it sets {name}, which decides what runs")
 
-    def _take_redirection(self, node: Node) -> None:
+    def _visit_redirection(self, node: Node) -> None:
         target = node.child_by_field_name("destination")
         path = literal(target) if target is not None else None
-        operator = next((each.type for each in node.children if each.type[0] in "<>&"), ">")
+        operator = next((child.type for child in node.children if child.type[0] in "<>&"), ">")
         if operator.startswith((">&", "<&")) and (target is None or _DESCRIPTOR.fullmatch(_source(target))):
             return
         if path is not None and path.startswith(CONNECTIONS):
@@ -271,11 +272,11 @@ class _Reader:
             end = node.end_byte if target is None else target.end_byte
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
-        self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
-        self.found.is_literal = self.found.is_literal and path is not None
+        self.result.redirections.append(Redirection(is_output, keeps, path, self._folder))
+        self.result.is_literal = self.result.is_literal and path is not None
 
-    def _take_command(self, node: Node) -> None:
-        if len(self.found.commands) >= MAX_COMMANDS:
+    def _visit_command(self, node: Node) -> None:
+        if len(self.result.commands) >= MAX_COMMANDS:
             self._doubt(f"it has more than {MAX_COMMANDS:,} commands")
             return
         if node.type == "command" and node.child_by_field_name("name") is None:
@@ -293,52 +294,55 @@ class _Reader:
                 elif part.is_named:
                     children.append(part)
         else:
-            left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
+            left_out = _NON_WORD_KINDS - {"variable_assignment"} if is_declaration else _NON_WORD_KINDS
             children += (child for child in node.children if child.type not in left_out)
-            children += self._words_behind.get(node.id, ())
+            children += self._words_after_redirection.get(node.id, ())
         words = tuple("-" if child is None else literal(child) for child in children)
-        known = tuple("-" if child is None else self._known(child) for child in children)
-        self.found.is_literal = self.found.is_literal and None not in words
+        known_words = tuple("-" if child is None else self._known_beginning(child) for child in children)
+        self.result.is_literal = self.result.is_literal and None not in words
         name = words[0] if words else ""
         if is_declaration:
             for child in filter(None, children[1:]):
                 if child.type not in ("variable_assignment", "variable_name"):
                     word = literal(child) or ""
-                    self._doubt_what_decides(word.partition("=")[0] if "=" in word else "")
-                    if not _DECLARING.fullmatch(word):
-                        self.found.may_run_more = True
-        self.found.commands.append(SimpleCommand(_source(node), words, self._folder, known))
+                    self._doubt_if_sensitive(word.partition("=")[0] if "=" in word else "")
+                    if not _PLAIN_DECLARATION.fullmatch(word):
+                        self.result.may_run_more = True
+        self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        for each in programs_behind(known, loosely=True):
-            self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
+        for program_words in programs_run_by(known_words, loosely=True):
+            self._check_program(
+                basename(program_words[0] or "") if program_words else "", tuple(word or "\0" for word in program_words)
+            )
 
-    def _take_words_behind(self, node: Node) -> None:
+    def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
         command, source = node.children[0], node.text or b""
         while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
             command = command.children[0 if command.type == "redirected_statement" else -1]
         words: list[Node | None] = []
-        for before, each in pairwise(node.children):
-            is_lost = source[before.end_byte - node.start_byte : each.start_byte - node.start_byte] == LOST_DASH
+        for previous, current in pairwise(node.children):
+            is_lost = source[previous.end_byte - node.start_byte : current.start_byte - node.start_byte] == LOST_DASH
             words += [None] if is_lost else []
-            waiting = [each]
+            waiting = [current]
             while waiting:
                 part = waiting.pop()
                 if part.type == "heredoc_redirect":
                     waiting += reversed(part.children)
                 elif part.type == "file_redirect":
-                    named = [child for child in part.children if child.is_named and child.type != "file_descriptor"]
-                    words += named[0 if any(child.type.endswith("&-") for child in part.children) else 1 :]
-                elif part.type in _WORDS:
+                    operands = [child for child in part.children if child.is_named and child.type != "file_descriptor"]
+                    words += operands[0 if any(child.type.endswith("&-") for child in part.children) else 1 :]
+                elif part.type in _WORD_KINDS:
                     words.append(part)
-        self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
+        self._words_after_redirection[command.id] = words + self._words_after_redirection.get(command.id, [])
 
-    def _known(self, node: Node) -> str:
+    def _known_beginning(self, node: Node) -> str:
         """Return a literal word. For any other word, return its known beginning and a NUL.
 
-        The last value assigned to a variable counts as its known beginning.
+        For a variable, the known beginning is the last value that the text assigns to it, or empty if that value is not
+        literal.
         """
         text = literal(node)
         if text is not None:
@@ -346,44 +350,46 @@ class _Reader:
         if node.type in ("simple_expansion", "expansion"):
             return self._values.get(_source(node).strip("${}"), "") + "\0"
         if node.type == "word":
-            return _WILD.split(_source(node))[0] + "\0"
-        found = ""
+            return _WILDCARD.split(_source(node))[0] + "\0"
+        prefix = ""
         for child in node.children if node.type in ("string", "concatenation", "command_name") else ():
             if child.type != '"':
-                found += _source(child) if child.type == "string_content" else self._known(child)
-            if found.endswith("\0"):
-                return found
-        return found or "\0"
+                prefix += _source(child) if child.type == "string_content" else self._known_beginning(child)
+            if prefix.endswith("\0"):
+                return prefix
+        return prefix or "\0"
 
-    def _take_program(self, name: str, words: tuple[str, ...]) -> None:
+    def _check_program(self, name: str, words: tuple[str, ...]) -> None:
         """Check the words of a shell builtin, or of a program that runs a command string."""
-        if name in _NOT_SHOWN:
+        if name in _OPAQUE_BUILTINS:
             self._doubt(f"'{name}' runs text as code or changes the meaning of names")
         text = ""
-        if name in SHELLS or name in _RUNS_TEXT:
-            text = next(islice(dropwhile(lambda word: not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2), "")
+        if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
+            text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
             self.texts += [text] if text and "\0" not in text else []
         if "\0" in text or text[:1] == "-" or (not text and _evaluates(name, words[1:])):
-            self.found.may_run_more = True
-        for word in words[1:] if name in _NAMING or (name == "printf" and "-v" in words) else ():
-            self._doubt_what_decides(word)
+            self.result.may_run_more = True
+        for word in words[1:] if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
+            self._doubt_if_sensitive(word)
 
 
 def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Return True if a shell or builtin, called with these arguments, may run something that they do not show."""
+    """Return True if a shell or builtin may run something that these arguments for it do not show."""
     if name in SHELLS or name in ("source", "."):
         if len(arguments) == 1 and arguments[0].startswith("--"):
             return False  # `--version`, for example, only prints information about the shell
         # The script may be unknown, or be provided by the command itself.
         file = next((word for word in arguments if not word.startswith("-")), "\0")
-        return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
-    if name in _NAMING:
+        return (
+            "\0" in file or file.startswith(_PROVIDED_FOLDERS) or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments))
+        )
+    if name in _NAMING_BUILTINS:
         return any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
-    if name in _NAMING_BY_OPTION:
-        options = _NAMING_BY_OPTION[name].split()
+    if name in _NAMING_OPTIONS:
+        options = _NAMING_OPTIONS[name].split()
         return any(
-            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(behind) is None)
-            for word, behind in pairwise((*arguments, ""))
+            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
+            for word, next_word in pairwise((*arguments, ""))
         )
     return name == "let"
 
@@ -399,9 +405,9 @@ def literal(node: Node) -> str | None:
         case "word" | "variable_name" | "number" | "test_operator" | "file_descriptor" | "special_variable_name":
             if source == "{}":
                 return source
-            if _WILD.search(source) or _HOME_OF_OTHERS.match(source):
+            if _WILDCARD.search(source) or _HOME_OF_OTHERS.match(source):
                 return None
-            return _ESCAPED.sub(lambda found: found[1].strip("\n"), source)
+            return _ESCAPED.sub(lambda match: match[1].strip("\n"), source)
         case "raw_string":
             return source[1:-1]
         case "ansi_c_string":
@@ -409,7 +415,7 @@ def literal(node: Node) -> str | None:
         case "string":
             if any(child.type not in ('"', "string_content") for child in node.children):
                 return None
-            return _ESCAPED_IN_QUOTES.sub(lambda found: found[1].strip("\n"), source[1:-1])
+            return _ESCAPED_IN_QUOTES.sub(lambda match: match[1].strip("\n"), source[1:-1])
         case "concatenation" | "command_name":
             if source == "{}":
                 return source
@@ -436,7 +442,7 @@ _NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
 _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
 # For each kind of text node, the pattern for text that bash reads as the grammar does. A NUL stands for a nested node
-_TEXTS: Mapping[str, re.Pattern[bytes]] = {
+_TEXT_PATTERNS: Mapping[str, re.Pattern[bytes]] = {
     **dict.fromkeys(("word", "number", "test_operator"), _WORD),
     "file_descriptor": re.compile(rb"\d+"),
     **dict.fromkeys(("extglob_pattern", "regex"), _PATTERN),
@@ -453,32 +459,32 @@ _TEXTS: Mapping[str, re.Pattern[bytes]] = {
         rb"|(?::?[-=?+]|##?|%%%%?|/[/#%%]?|\^\^?|,,?)%(operand)s))\}" % {b"name": _NAME, b"operand": _OPERAND}
     ),
 }
-_INNER = frozenset((
+_NESTED_KINDS = frozenset((
     "simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion",
 ))  # fmt: skip
-_OF_A_LINE = frozenset((
+_LINE_KINDS = frozenset((
     "command", "command_name", "declaration_command", "unset_command", "variable_assignment", "variable_assignments",
     "file_redirect", "herestring_redirect", "redirected_statement",
 ))  # fmt: skip
-_OF_LINES = frozenset((
+_MULTILINE_KINDS = frozenset((
     "program", "list", "pipeline", "subshell", "compound_statement", "if_statement", "elif_clause", "else_clause",
     "while_statement", "for_statement", "do_group", "case_statement", "case_item", "function_definition",
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
 # What may be between nodes. Bash removes an escaped line end, so an escaped line end alone does not separate words
-_IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
+_LINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 LOST_DASH = b" - "  # a `-` argument before a redirection, for which the grammar has no node
-_IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
+_MULTILINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
 # The bytes that may be directly before or after a keyword; empty at the start or the end of the text
-_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}
+_KEYWORD_NEIGHBOURS = {b"", b"`", *(bytes((byte,)) for byte in _BEFORE_A_WORD)}
 _KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
-_NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
+_FORBIDDEN_AFTER_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
 _RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
-_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is not a command name
-_OF_A_TEST = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
+_ASSIGNMENT_WORD = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is not a command name
+_TEST_OPERATORS = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
 _EVALUATING = re.compile(rb"-(?:eq|ne|lt|le|gt|ge)")
 _NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
 
@@ -491,32 +497,36 @@ def is_read_alike(root: Node, source: bytes) -> bool:
         kind, text = node.type, source[node.start_byte : node.end_byte]
         if not node.is_named:
             is_keyword = kind.isalpha() or kind in _KEYWORDS
-            if text.strip(b" \t") != kind.encode() or (kind == "$" and _behind(node, source).strip(b" \t\n;|&)")):
+            if text.strip(b" \t") != kind.encode() or (kind == "$" and _byte_after(node, source).strip(b" \t\n;|&)")):
                 return False
-            if is_keyword and not {source[node.start_byte - 1 : node.start_byte], _behind(node, source)} <= _AROUND:
+            if (
+                is_keyword
+                and not {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
+                <= _KEYWORD_NEIGHBOURS
+            ):
                 return False
             continue
-        if kind in _TEXTS:
-            inner = [*_inner(node)]
+        if kind in _TEXT_PATTERNS:
+            inner = [*_nested_nodes(node)]
             # In bash, a `#` begins a comment only at the start of a word.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
             # In bash, digits right before a redirection are a file descriptor.
-            is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
+            is_descriptor = text.isdigit() and kind != "file_descriptor" and _byte_after(node, source) in (b"<", b">")
             if (
-                not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
+                not _TEXT_PATTERNS[kind].fullmatch(_with_nodes_blanked(inner, node.start_byte, node.end_byte, source))
                 or (begins and is_comment is not (kind == "comment"))
                 or is_descriptor
             ):
                 return False
             waiting += inner
         elif kind == "heredoc_redirect":
-            inner = _of_heredoc(node, source)
+            inner = _heredoc_nodes(node, source)
             if inner is None:
                 return False
             waiting += inner
         elif (
-            (kind != "concatenation" and kind not in _OF_A_LINE and kind not in _OF_LINES)
+            (kind != "concatenation" and kind not in _LINE_KINDS and kind not in _MULTILINE_KINDS)
             or not all(_gaps_fit(node, source))
             or not _is_usual(node, text)
         ):
@@ -526,70 +536,73 @@ def is_read_alike(root: Node, source: bytes) -> bool:
     return True
 
 
-def _inner(node: Node) -> Iterator[Node]:
+def _nested_nodes(node: Node) -> Iterator[Node]:
     """Yield the outermost expansions and substitutions in a node."""
     waiting = [*reversed(node.children)]
     while waiting:
         child = waiting.pop()
-        if child.type in _INNER:
+        if child.type in _NESTED_KINDS:
             yield child
         else:
             waiting += reversed(child.children)
 
 
-def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
+def _with_nodes_blanked(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
     """Return the text between two positions, with a NUL in place of each node of `inner`."""
-    ends = [start, *(each.end_byte for each in inner)]
-    starts = [*(each.start_byte for each in inner), end]
-    return b"\0".join(source[one:other] for one, other in zip(ends, starts, strict=True))
+    ends = [start, *(node.end_byte for node in inner)]
+    starts = [*(node.start_byte for node in inner), end]
+    return b"\0".join(source[first:last] for first, last in zip(ends, starts, strict=True))
 
 
 def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
     """Yield, for each gap between child nodes, whether bash separates or joins the nodes there as the grammar does."""
     children, kind = node.children, node.type
-    allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
+    separator = _LINE_GAP if kind in _LINE_KINDS else _MULTILINE_GAP
     yield bool(children) or kind == "program"
     if children and kind != "program":
         yield (children[0].start_byte, children[-1].end_byte) == (node.start_byte, node.end_byte)
     elif children:
-        yield allowed.fullmatch(source[: children[0].start_byte]) is not None
-        yield allowed.fullmatch(source[children[-1].end_byte :]) is not None
-    for one, next_one in pairwise(children):
-        gap = source[one.end_byte : next_one.start_byte]
-        gap = b" " if gap == LOST_DASH and "redirect" in next_one.type else gap
-        yield not gap if kind == "concatenation" else allowed.fullmatch(gap) is not None
+        yield separator.fullmatch(source[: children[0].start_byte]) is not None
+        yield separator.fullmatch(source[children[-1].end_byte :]) is not None
+    for left, right in pairwise(children):
+        gap = source[left.end_byte : right.start_byte]
+        gap = b" " if gap == LOST_DASH and "redirect" in right.type else gap
+        yield not gap if kind == "concatenation" else separator.fullmatch(gap) is not None
         if kind in ("command", "declaration_command", "unset_command"):
-            yield bool(gap) or "redirect" in one.type + next_one.type
-        elif kind == "file_redirect" and one.is_named and next_one.is_named:
+            yield bool(gap) or "redirect" in left.type + right.type
+        elif kind == "file_redirect" and left.is_named and right.is_named:
             yield bool(gap)
 
 
-def _behind(node: Node, source: bytes) -> bytes:
+def _byte_after(node: Node, source: bytes) -> bytes:
     return source[node.end_byte : node.end_byte + 1]
 
 
-def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes inside and next to a here-document, or `None` if bash may end it elsewhere."""
+def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
+    """Return the nodes in a here-document, and those after its delimiter on the same line.
+
+    Returns `None` if bash may end the here-document elsewhere.
+    """
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None
     if begin is None or end is None or body is None or delimiter is None:
         return None
     first = source.find(b"\n", begin.end_byte) + 1
-    if not first or _NOT_BEHIND_A_DELIMITER.search(source[begin.end_byte : first - 1]):
+    if not first or _FORBIDDEN_AFTER_DELIMITER.search(source[begin.end_byte : first - 1]):
         return None
     indent = rb"\t*" if "<<-" in parts else b""
     last = re.compile(rb"^%s%s$" % (indent, re.escape(delimiter[2])), re.MULTILINE).search(source, first)
     if last is None or last.end() != end.end_byte:
         return None
     beside = [child for child in node.children if begin.end_byte <= child.start_byte < first]
-    if _without(beside, begin.end_byte, first - 1, source).strip(b" \t\0"):
+    if _with_nodes_blanked(beside, begin.end_byte, first - 1, source).strip(b" \t\0"):
         return None
     if delimiter[1]:
         return beside
-    inner = [*_inner(body)]
-    text = _without(inner, first, last.start(), source)
-    if not _HEREDOC.fullmatch(text) or text.endswith(b"\\\n") or any(b"<<" in (each.text or b"") for each in inner):
+    inner = [*_nested_nodes(body)]
+    text = _with_nodes_blanked(inner, first, last.start(), source)
+    if not _HEREDOC.fullmatch(text) or text.endswith(b"\\\n") or any(b"<<" in (child.text or b"") for child in inner):
         return None
     return [*beside, *inner]
 
@@ -600,7 +613,7 @@ def _is_usual(node: Node, text: bytes) -> bool:
         case "command":
             return node.children[0].text != b"time" or not any(child.text in _RESERVED for child in node.children)
         case "command_name":
-            return text not in _RESERVED and not _NO_NAME.fullmatch(text)
+            return text not in _RESERVED and not _ASSIGNMENT_WORD.fullmatch(text)
         case "redirected_statement":  # the command, if any, must precede the redirection
             first = node.children[0]
             return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
@@ -616,17 +629,17 @@ def _is_usual(node: Node, text: bytes) -> bool:
             if is_command and b"\n" in text:
                 return False
             while waiting:
-                each = waiting.pop()
-                if each.type.endswith("_expression"):
-                    waiting += each.children
-                    names = [child.text or b"" for child in each.children if child.type == "test_operator"]
-                    operands = [child.text or b"" for child in each.children if child.type != "test_operator"]
-                    if {b"-v", b"-R"} & {*names} and not all(map(_TEXTS["variable_name"].fullmatch, operands)):
+                part = waiting.pop()
+                if part.type.endswith("_expression"):
+                    waiting += part.children
+                    names = [child.text or b"" for child in part.children if child.type == "test_operator"]
+                    operands = [child.text or b"" for child in part.children if child.type != "test_operator"]
+                    if {b"-v", b"-R"} & {*names} and not all(map(_TEXT_PATTERNS["variable_name"].fullmatch, operands)):
                         return False
                     is_evaluated = not is_command and any(map(_EVALUATING.fullmatch, names))
                     if is_evaluated and not all(map(_NUMBER.fullmatch, operands)):
                         return False
-                elif not each.is_named and is_command and each.type not in _OF_A_TEST:
+                elif not part.is_named and is_command and part.type not in _TEST_OPERATORS:
                     return False
             return True
         case "command_substitution" if "`" in node.children[0].type:

@@ -20,13 +20,13 @@ from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import Remembered, open_regular, stamp_of
 
-SECONDS = 2.0  # time limit for git to list the names
+MAX_SECONDS = 2.0  # time limit for git to list the names
 MAX_BYTES = 64_000_000  # maximum bytes of output to read from git
-# How many files and folders of a repository are compared to notice changes. If there are more, nothing is cached
-STATE_ENTRIES = 5_000
-REMEMBERED = 1_000  # maximum cached repositories
-ALTERNATES = 5  # levels of alternates to follow, as in git
-ALTERNATES_BYTES = 64 * 1024  # bytes to read of each `info/alternates`
+# Maximum number of files and folders of a repository that are checked for changes. If there are more, nothing is cached
+MAX_STATE_ENTRIES = 5_000
+MAX_CACHED = 1_000  # maximum cached repositories
+MAX_ALTERNATE_LEVELS = 5  # levels of alternates to follow, as in git
+MAX_ALTERNATES_BYTES = 64 * 1024  # bytes to read of each `info/alternates`
 MAX_STORES = 100  # maximum submodules of a repository, and maximum object folders to list
 # Parts of a repository, at least one of which changes with every commit and with every change to a branch, a stash or
 # an index
@@ -42,10 +42,18 @@ _ENVIRONMENT = {
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
 # `git rev-list --objects` is faster than `git log --name-only`, and includes merges. It lists each object once, so if
 # the same content has several names, a hidden name may be missed.
-_LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
-_ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
+_LIST_COMMAND = (
+    "rev-list",
+    "--objects",
+    "--all",
+    "--reflog",
+    "--indexed-objects",
+    "--missing=allow-any",
+    "--ignore-missing",
+)
+_OBJECT_ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
 MAX_IDS = 2_000  # maximum object ids in a repository's files, such as refs and `FETCH_HEAD`
-ID_BYTES = 256 * 1024  # bytes to read of each such file
+MAX_ID_BYTES = 256 * 1024  # bytes to read of each such file
 
 
 def store_of(folder: str) -> str | None:
@@ -60,13 +68,13 @@ def store_of(folder: str) -> str | None:
 
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
     """Yield the store and the name of each submodule, even of those that are not checked out."""
-    modules, found = os.path.join(store, "modules"), 0
-    for folder, below, files in os.walk(modules):
-        if "HEAD" in files and "objects" in below:
+    modules, count = os.path.join(store, "modules"), 0
+    for folder, subfolders, files in os.walk(modules):
+        if "HEAD" in files and "objects" in subfolders:
             yield folder, os.path.relpath(folder, modules)
-            below[:] = [name for name in below if name == "modules"]
-            found += 1
-        if found >= MAX_STORES:
+            subfolders[:] = [name for name in subfolders if name == "modules"]
+            count += 1
+        if count >= MAX_STORES:
             return
 
 
@@ -89,74 +97,74 @@ def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRe
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:
     """Yield the object folders of repositories, including their alternates."""
-    waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
-    known: set[str] = set()
-    while waiting and len(known) < MAX_STORES:
-        objects, left = waiting.popleft()
-        if objects in known or not os.path.isdir(objects):
+    waiting = deque((os.path.join(store, "objects"), MAX_ALTERNATE_LEVELS) for store in stores)
+    seen: set[str] = set()
+    while waiting and len(seen) < MAX_STORES:
+        objects, levels_left = waiting.popleft()
+        if objects in seen or not os.path.isdir(objects):
             continue
-        known.add(objects)
+        seen.add(objects)
         yield objects
-        with suppress(OSError), open_regular(os.path.join(objects, "info", "alternates"), through_links=True) as listed:
-            lines = os.fsdecode(listed.head(ALTERNATES_BYTES)).splitlines() if left > 0 else []
-            waiting.extend((os.path.realpath(os.path.join(objects, line)), left - 1) for line in lines)
+        with suppress(OSError), open_regular(os.path.join(objects, "info", "alternates"), through_links=True) as file:
+            lines = os.fsdecode(file.head(MAX_ALTERNATES_BYTES)).splitlines() if levels_left > 0 else []
+            waiting.extend((os.path.realpath(os.path.join(objects, line)), levels_left - 1) for line in lines)
 
 
 class GitStores:
-    """Finds out whether repositories store hidden files, and caches each answer until the repository changes."""
+    """Finds out whether repositories store hidden files, and caches each result until the repository changes."""
 
     def __init__(self) -> None:
-        self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
+        self._cache = Remembered[tuple[Hashable, bool]](MAX_CACHED)
 
     def holds(
         self,
         store: str,
         roots: Sequence[str],
-        asked: Hashable,
-        is_among: Callable[[Collection[str]], bool],
+        query: Hashable,
+        is_any_hidden: Callable[[Collection[str]], bool],
         *,
-        otherwise: bool,
+        default: bool,
     ) -> bool:
         """Return True if a repository stores hidden files, or if this cannot be determined.
 
         Args:
             store: The repository, as returned by `store_of`.
             roots: Real paths of the workspace folders. The git program is never taken from these.
-            asked: Identifies the question. A cached answer is used only for an equal value.
-            is_among: Returns True if any of the given paths, relative to the top of the work tree, is hidden.
-            otherwise: The answer if git is not installed.
+            query: Identifies the question. A cached result is used only if it was cached for an equal value.
+            is_any_hidden: Returns True if any of the given paths, relative to the top of the work tree, is hidden.
+            default: The result if git is not installed.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
         if git is None:
-            return otherwise
-        known = self._known.get(store)
-        if known is not None and known[0] == asked:
-            return known[1]
-        looked_at = time.time_ns()
-        state = [(path, stamp_of(path)) for path in islice(_state_of(store), STATE_ENTRIES + 1)]
-        names = _names(git, store, [path for path, _ in state])
-        holds = names is None or is_among(names)
-        if len(state) <= STATE_ENTRIES:
-            self._known.keep(store, (asked, holds), state, looked_at)
+            return default
+        cached = self._cache.get(store)
+        if cached is not None and cached[0] == query:
+            return cached[1]
+        start_time = time.time_ns()
+        state = [(path, stamp_of(path)) for path in islice(_state_of(store), MAX_STATE_ENTRIES + 1)]
+        names = _stored_names(git, store, [path for path, _ in state])
+        holds = names is None or is_any_hidden(names)
+        if len(state) <= MAX_STATE_ENTRIES:
+            self._cache.keep(store, (query, holds), state, start_time)
         return holds
 
 
-def _names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
+def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
     """Return all file names stored in a repository, or `None` if unknown.
 
     Includes names reachable from the object ids at the starts of lines in the files `paths`, such as `FETCH_HEAD`.
     """
     ids: set[str] = set()
     for path in paths:
-        with suppress(OSError), open_regular(path) as opened:
-            ids |= {name.decode() for name in _ID.findall(opened.head(ID_BYTES))}
+        with suppress(OSError), open_regular(path) as file:
+            ids |= {name.decode() for name in _OBJECT_ID.findall(file.head(MAX_ID_BYTES))}
     if len(ids) > MAX_IDS:
         return None
-    arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
+    arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST_COMMAND, *ids]
     chunks: list[bytes] = []
     size = 0
     try:
-        with Child(arguments, store, Deadline(AbortSignal(), SECONDS), environment=_ENVIRONMENT) as child:
+        with Child(arguments, store, Deadline(AbortSignal(), MAX_SECONDS), environment=_ENVIRONMENT) as child:
             while chunk := child.read():
                 chunks.append(chunk)
                 size += len(chunk)

@@ -38,14 +38,14 @@ from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
 if TYPE_CHECKING:
-    from tools.permissions.hidden_files import HiddenFileLookout
+    from tools.permissions.hidden_files import HiddenFileScanner
 
 
 READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
 """The rights that a token can give: reading, changing files, running programs, and the tools of upstream servers."""
 
-OF_JOBS = ("list_background_jobs", "read_background_output")
+JOB_TOOLS = ("list_background_jobs", "read_background_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Rights:
         if tool.server:
             return self.missing_for_server(tool.server)
         if tool.kind is ToolKind.EXECUTE or not tool.is_builtin:
-            needed = RUN
+            scope = RUN
         else:
-            needed = READ if tool.only_reads_or_talks else WRITE
-        is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
+            scope = READ if tool.only_reads_or_talks else WRITE
+        is_given = scope in self.scopes or (scope == READ and WRITE in self.scopes)
         # The right to run programs includes reading their output.
-        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)
-        return "" if is_given else self.prefix + needed
+        is_given = is_given or (RUN in self.scopes and tool.name in JOB_TOOLS)
+        return "" if is_given else self.prefix + scope
 
     def missing_for_server(self, alias: str) -> str:
         """Return the scope that an upstream server needs but the token lacks, as `missing_scope` does for a tool."""
@@ -90,7 +90,7 @@ ALL_RIGHTS = Rights()
 """The rights of an unrestricted client."""
 
 
-_NOT_GIVEN = "which this client's token does not have"
+_MISSING_SCOPE = "which this client's token does not have"
 _NEW_LOGIN = "Do not try another way; tell the user. A new login with this scope is needed."
 MAX_CACHED_GRANTS = 1_000  # maximum cached sets of rules, one for each combination of a token and grants
 
@@ -120,7 +120,7 @@ class PermissionPolicy:
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
     sandboxed_commands: bool = False  # whether every command that stays in the sandbox runs without consent
     switched_off: frozenset[str] = frozenset()  # tools that are switched off until the server stops
-    _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # finds what is hidden from commands
+    _scanner: HiddenFileScanner | None = field(default=None, repr=False)  # finds what is hidden from commands
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
     )
@@ -143,12 +143,14 @@ class PermissionPolicy:
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
         """Return the decision on a tool that is not offered to a client, or `None` if it is offered."""
         if scope := rights.missing_scope(tool):
-            return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
+            return Permission(
+                Verdict.DENY, f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}", way_out=_NEW_LOGIN
+            )
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
             return Permission(Verdict.DENY, f"{tool.name} is switched off on the dashboard", setting="its switch there")
-        core, included = rules.core, rules.included
-        if included is not None and not any(rule.names_tool(tool) for rule in included):
+        core_rules, include_rules = rules.core, rules.included
+        if include_rules is not None and not any(rule.names_tool(tool) for rule in include_rules):
             setting = rules.include_setting
             reason = f"{tool.name} is turned off, because {setting} does not include it"
             return Permission(Verdict.DENY, reason, setting=setting)
@@ -156,7 +158,7 @@ class PermissionPolicy:
             if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
                 reason = f"{tool.name} is turned off, because it is not in the profile {profile} ({setting})"
                 return Permission(Verdict.DENY, reason, setting=setting)
-        if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
+        if core_rules and tool.is_builtin and not any(rule.names_tool(tool) for rule in core_rules):
             return Permission(
                 Verdict.DENY, f"{tool.name} is turned off, because {CORE} does not include it", setting=CORE
             )
@@ -168,22 +170,22 @@ class PermissionPolicy:
     def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
         """Return why an upstream server is not offered to a client, as a sentence. Empty if it is offered."""
         if scope := rights.missing_for_server(server):
-            return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
+            return f"The server {server} needs the scope {scope}, {_MISSING_SCOPE}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
         rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call by its tool alone, if any, and whether the call's subjects can be ignored.
+        """Return the decision by a call's tool alone, if there is one, and whether the call's subjects can be ignored.
 
         The decision is cached per tool, because searching the rules would take most of the time that a small call
         takes.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
-        known = self._judged_tools.get(tool)
-        if known is not None and not request.asked_again and known[0] is rules and known[1] is mode:
-            return known[2], True
+        cached = self._judged_tools.get(tool)
+        if cached is not None and not request.asked_again and cached[0] is rules and cached[1] is mode:
+            return cached[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
             # Plan mode may allow a command because of its effect, and an edit because of its path.
@@ -208,12 +210,12 @@ class PermissionPolicy:
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is None:
-            return next(self._opinions(request, subjects), None)
+            return next(self._decisions(request, subjects), None)
         # Imported for the first command, because many servers never run one.
         from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
-        from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileScanner  # noqa: PLC0415
 
-        self._lookout = self._lookout or HiddenFileLookout()
+        self._scanner = self._scanner or HiddenFileScanner()
         return judge_command(
             PolicyRequest(
                 command,
@@ -221,7 +223,7 @@ class PermissionPolicy:
                 request.mode,
                 request.workspace,
                 self.guarded,
-                self._lookout,
+                self._scanner,
                 self.home,
                 partial(self.rules_of, request.rights, request.grants),
                 is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
@@ -237,25 +239,27 @@ class PermissionPolicy:
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
-    def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
+    def _decisions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """Yield the decisions that apply to a call, in order of precedence."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
         rules = self.rules_of(request.rights, request.grants)
-        about = [
+        matching_rules = [
             rule
             for rule in rules.strict
             if rule.names_tool(tool)
-            and (rule.is_of_every_call or any(_is_about(rule, subject, workspace) for subject in subjects))
+            and (rule.is_of_every_call or any(_applies(rule, subject, workspace) for subject in subjects))
         ]
-        for rule in about:
+        for rule in matching_rules:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
         # Files in the client's `/tmp` may be changed even in plan mode, because programs outside the sandbox do not use
         # them, and they do not outlive the client.
-        is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
+        is_scratch = bool(subjects) and all(
+            isinstance(subject, PathSubject) and subject.in_scratch for subject in subjects
+        )
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
-        for rule in about:
+        for rule in matching_rules:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
         if request.asked_again:
             yield Permission(Verdict.ASK, request.asked_again, no_rule_allows=True)
@@ -266,7 +270,7 @@ class PermissionPolicy:
             yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
             if rule.allows_tool(tool) and (
-                rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
+                rule.is_of_every_call or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
             ):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
@@ -286,15 +290,17 @@ class PermissionPolicy:
                 continue
             is_reached = workspace.holds(subject.path)  # outside the workspace, tools change only the user's own memory
             location = workspace.at(subject.path) if is_reached else None
-            shown = subject.path if location is None else location.relative
-            own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
+            display_path = subject.path if location is None else location.relative
+            guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.unresolved_path))
             if subject.in_scratch:
-                why = why_protected(shown)
+                reason = why_protected(display_path)
             else:
-                why = own or (why_protected_at(location.path, location.root) if location is not None else None)
-            if why is not None:
-                reason = f"'{shown}' can be changed only with consent: {why}"
-                yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
+                reason = guarded_reason or (
+                    why_protected_at(location.path, location.root) if location is not None else None
+                )
+            if reason is not None:
+                message = f"'{display_path}' can be changed only with consent: {reason}"
+                yield Permission(Verdict.ASK, message, no_rule_allows=True, is_guarded=guarded_reason is not None)
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.
@@ -302,36 +308,38 @@ class PermissionPolicy:
         The reason is empty if they can. Blocking.
         """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
-        from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileScanner, restrictions  # noqa: PLC0415
 
-        self._lookout = lookout = self._lookout or HiddenFileLookout()
+        self._scanner = scanner = self._scanner or HiddenFileScanner()
         rules = self.rules_of(rights)
-        hidden = lookout.look(workspace, rules)
-        found = restrictions(hidden, ViewKind.READING, named=(), is_asked=False, rules=rules, workspace=workspace)
-        stores = lookout.stores_hidden(workspace, hidden, rules) if found.masked else ()
-        return with_stored(found, stores), hidden.problem
+        hidden_files = scanner.scan(workspace, rules)
+        file_restrictions = restrictions(
+            hidden_files, ViewKind.READING, opened_paths=(), is_asked=False, rules=rules, workspace=workspace
+        )
+        stores = scanner.stores_hidden(workspace, hidden_files, rules) if file_restrictions.masked else ()
+        return with_stored(file_restrictions, stores), hidden_files.problem
 
-    def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
+    def rules_of(self, rights: Rights, grants: Sequence[str] = ()) -> Rules:
         """Return the rules for a client: the operator's, those of its token, and its grants.
 
         Returns the same object until one of the three changes.
         """
-        if not granted and rights is ALL_RIGHTS:  # the usual case
+        if not grants and rights is ALL_RIGHTS:  # the usual case
             return self.rules
-        key = tuple(granted), rights
-        known = self._rules_of_clients.get(key)
-        if known is None or known[0] is not self.rules:
+        key = tuple(grants), rights
+        cached = self._rules_of_clients.get(key)
+        if cached is None or cached[0] is not self.rules:
             if len(self._rules_of_clients) >= MAX_CACHED_GRANTS:
                 self._rules_of_clients.clear()
-            own, _ = self.read_rules_of(rights)
+            token_rules, _ = self.read_rules_of(rights)
             rules = replace(
                 self.rules,
-                deny=(*self.rules.deny, *own.deny),
-                ask=(*self.rules.ask, *own.ask),
-                allow=(*self.rules.allow, *own.allow),
+                deny=(*self.rules.deny, *token_rules.deny),
+                ask=(*self.rules.ask, *token_rules.ask),
+                allow=(*self.rules.allow, *token_rules.allow),
             )
-            known = self._rules_of_clients[key] = (self.rules, self._with_allowed(rules, granted, SESSION))
-        return known[1]
+            cached = self._rules_of_clients[key] = (self.rules, self._with_allowed(rules, grants, SESSION))
+        return cached[1]
 
     def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
         """Parse the rules of a token. Also return a warning for each rule that is not used as written."""
@@ -340,14 +348,14 @@ class PermissionPolicy:
         return read_rules(lists, self.canonical, self.home, places)
 
     def _with_allowed(self, rules: Rules, texts: Iterable[str], source: str) -> Rules:
-        added = (parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts)
-        return replace(rules, allow=(*rules.allow, *added))
+        new_rules = (parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts)
+        return replace(rules, allow=(*rules.allow, *new_rules))
 
 
-def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
+def _applies(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
     match subject:
-        case PathSubject(path=path, named=named):
-            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, named)
+        case PathSubject(path=path, unresolved_path=unresolved_path):
+            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, unresolved_path)
             return rule.fits_path(paths, workspace.roots)
         case HostSubject(host=host):
             return rule.fits_host(host)

@@ -19,12 +19,12 @@ from tools.permissions.verdict import Verdict
 ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters in patterns
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
-_BLANKS = " \t"  # ignored around a pattern; names may end in other white space
-_LATELY_NS = 50_000_000  # nanoseconds for which symlink targets are cached, because a search checks every file
+_BLANKS = " \t"  # removed from both ends of a pattern; other whitespace may be part of a name
+_CACHE_NS = 50_000_000  # nanoseconds for which symlink targets are cached, because a search checks every file
 
 
 class MalformedRuleError(ValueError):
-    """A rule cannot be parsed. The message says why, and how to write it."""
+    """A rule cannot be parsed. The message says why, and how to write the rule."""
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
@@ -32,10 +32,10 @@ def fits_wildcards(pattern: str, text: str) -> bool:
 
     Takes linear time.
     """
-    first, *others = pattern.split(ANYTHING)
-    if not others:
+    first, *pieces = pattern.split(ANYTHING)
+    if not pieces:
         return text == pattern
-    *middle, last = others
+    *middle, last = pieces
     if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
         return False
     position, end = len(first), len(text) - len(last)
@@ -78,38 +78,38 @@ class PathSpecifier:
     rules: RuleList
     base: str | None  # the folder that the pattern is relative to, or `None` for each workspace folder
     line: bytes  # the pattern as a line of a `.gitignore`
-    begins: tuple[str, ...] = ()  # the pattern's leading literal names; empty in allow rules
+    begins: tuple[str, ...] = ()  # the pattern's leading literal components; empty in allow rules
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
         """Return True if the rule applies to a file with any of these absolute paths, which contain no `.` or `..`.
 
-        Blocking, because it may look up the real path of the leading names (`begins`), which is cached briefly.
+        Blocking, because it may look up the real path of the leading components (`begins`), which is cached briefly.
         """
         for base in roots if self.base is None else (self.base,):
-            named, real = self.beginning(base)
+            written_path, real_path = self.beginning(base)
             for path in paths:
                 if self._fits_below(base, path):
                     return True
-                if named != real and contains(real, path):
-                    name = os.path.normpath(os.path.join(named, os.path.relpath(path, real)))
+                if written_path != real_path and contains(real_path, path):
+                    name = os.path.normpath(os.path.join(written_path, os.path.relpath(path, real_path)))
                     if self._fits_below(base, name):
                         return True
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """Return `base` joined with the leading names (`begins`), both as written and with symlinks resolved."""
-        named = os.path.join(base, *self.begins)
-        return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
+        """Return `base` joined with the leading components (`begins`), both as written and with symlinks resolved."""
+        path = os.path.join(base, *self.begins)
+        return path, _real_path(path, time.monotonic_ns() // _CACHE_NS)
 
     def _fits_below(self, base: str, path: str) -> bool:
         prefix = base if base.endswith(os.sep) else base + os.sep
         if not path.startswith(prefix):
             return False
         names = bytes_text(path[len(prefix) :]).split(os.sep)
-        below = list(accumulate(names, lambda above, name: f"{above}/{name}" if above else name))
-        # The disk is not checked, so the last name is tested as a folder and as a file.
-        return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
-            self.rules.hides(below[-1], is_folder=False)
+        relative_paths = list(accumulate(names, lambda parent, name: f"{parent}/{name}" if parent else name))
+        # The disk is not checked, so the last component is tested both as a folder and as a file.
+        return any(self.rules.hides(relative_path, is_folder=True) for relative_path in relative_paths) or bool(
+            self.rules.hides(relative_paths[-1], is_folder=False)
         )
 
 
@@ -118,12 +118,12 @@ def _real_path(path: str, _moment: int) -> str:
     return os.path.realpath(path)
 
 
-def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
+def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
     """Parse the path pattern of a rule.
 
     In a rule that denies or asks (`forbids`), a pattern without a slash also matches outside the workspace.
     """
-    pattern, base = written.strip(_BLANKS), None
+    pattern, base = text.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
     elif pattern == "~" or pattern.startswith("~/"):
@@ -133,15 +133,16 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     elif forbids and "/" not in pattern.rstrip("/"):
         base = os.sep
     # A leading `!` or `#` is not special in a rule.
-    escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
-    line = os.fsencode(escaped)
+    escaped_pattern = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
+    line = os.fsencode(escaped_pattern)
     rules = parse_rules(b"\n" + line)  # not as the first line, from which a byte order mark would be removed
     if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
-    # Allow rules do not follow symlinks in the folder that they are relative to, because commands can create symlinks.
-    names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
+    # Allow rules do not follow symlinks below the folder that the pattern is relative to, because commands can create
+    # symlinks there.
+    names = escaped_pattern.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
     begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
     return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
@@ -150,10 +151,10 @@ def literal_path(path: str) -> str | None:
     """Return the pattern for exactly this absolute path and everything under it, or `None` if none can match it."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
-    escaped = _SPECIAL.sub(r"\\\g<0>", path)
-    bare = escaped.rstrip(_BLANKS)
+    pattern = _SPECIAL.sub(r"\\\g<0>", path)
+    bare = pattern.rstrip(_BLANKS)
     # Trailing blanks are put in brackets; otherwise they would be removed from the pattern.
-    return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
+    return f"/{bare}{''.join(f'[{blank}]' for blank in pattern[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,12 @@ class Rule:
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
-        meant, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
-        if any(name in self.tools or name == meant for name in names):
+        pattern, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
+        if any(name in self.tools or name == pattern for name in names):
             return True
         # A star includes upstream tools only if the rule names a server, or is about everything.
-        is_of_servers = tool_names.BETWEEN in meant or meant == ANYTHING
-        return any(fits_wildcards(meant, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
+        is_of_servers = tool_names.BETWEEN in pattern or pattern == ANYTHING
+        return any(fits_wildcards(pattern, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
     def names_tool(self, tool: ToolTraits) -> bool:
         return self.names(tool.rule_names, tool.loose_rule_names)
@@ -263,26 +264,28 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         raise MalformedRuleError("a rule must be Name or Name(specifier), such as Read or Bash(git log *)")
     if parenthesis and not rest.endswith(")"):
         raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing after it")
-    meant = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
-    if ANYTHING in meant:
-        tools = frozenset(tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(meant, tool))
+    rule_name = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
+    if ANYTHING in rule_name:
+        tools = frozenset(
+            tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(rule_name, tool)
+        )
     else:
-        tools = tool_names.GROUPS.get(meant) or frozenset({canonical(meant)})
-    written = rest[:-1].strip(_BLANKS) if parenthesis else ""
+        tools = tool_names.GROUPS.get(rule_name) or frozenset({canonical(rule_name)})
+    specifier_text = rest[:-1].strip(_BLANKS) if parenthesis else ""
     specifier: Specifier | None = None
-    if written in ("", ANYTHING):
+    if specifier_text in ("", ANYTHING):
         pass
     elif tool_names.SHELL in tools:
-        pattern = " ".join(written.split())
+        pattern = " ".join(specifier_text.split())
         specifier = CommandSpecifier(f"{pattern[:-2]} *" if pattern.endswith(":*") else pattern)
     elif tools & (tool_names.READING | tool_names.EDITING):
-        specifier = path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
+        specifier = path_specifier(specifier_text, home, forbids=verdict is not Verdict.ALLOW)
     elif tool_names.FETCHING in tools:
         # `example.org`, `domain:example.org` or `*.example.org`
-        host = written.lower().removeprefix("domain:").strip()
+        host = specifier_text.lower().removeprefix("domain:").strip()
         specifier = HostSpecifier(host if host == ANYTHING else host.removeprefix("*.").rstrip("."))
     elif tool_names.DELEGATING in tools:
-        specifier = AgentSpecifier(written.casefold())
+        specifier = AgentSpecifier(specifier_text.casefold())
     else:
         raise MalformedRuleError("this tool takes no specifier; give the name alone")
     return Rule(text, source, verdict, name, tools, specifier)
@@ -323,19 +326,20 @@ class Rules:
 
     @property
     def are_about_files(self) -> bool:
-        """True if a rule denies access to certain files, or asks before it."""
+        """True if a deny or ask rule is about certain files."""
         return any(isinstance(rule.specifier, PathSpecifier) for rule in self.strict)
 
     def core_commands(self) -> tuple[Rule, ...]:
         """The rules in `tools.core` that name commands. Empty if every shell command is allowed."""
-        named = tuple(r for r in self.core if r.fits_command("") or isinstance(r.specifier, CommandSpecifier))
-        return () if any(rule.specifier is None for rule in named) else named
+        command_rules = tuple(r for r in self.core if r.fits_command("") or isinstance(r.specifier, CommandSpecifier))
+        return () if any(rule.specifier is None for rule in command_rules) else command_rules
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """Return a test for paths that rules hide in a workspace, or `None` if no rule is about reading certain paths.
+    """Return a function that finds the rule that hides a path in a workspace.
 
-    Used for searches, which show lines of files without asking the user.
+    Returns `None` if no rule is about reading certain paths. Used for searches, which show lines of files without
+    asking the user.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
@@ -358,15 +362,15 @@ def read_rules(
     to the tool that it names, or to every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
-    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` says what warnings name instead of a
-    setting, such as the command line option that has replaced a list.
+    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` maps a setting to what warnings name in
+    its place, such as the command line option that has replaced a list.
     """
-    found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
+    rules_by_verdict: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
     warnings: list[str] = []
     for list_key, verdict in VERDICTS.items():
         key = (flags or {}).get(list_key, list_key)
-        rules = core if list_key == CORE else found[verdict]
+        rules = core if list_key == CORE else rules_by_verdict[verdict]
         for text in lists.get(list_key, ()):
             try:
                 rules.append(parse_rule(text, verdict, key, canonical, home))
@@ -376,24 +380,24 @@ def read_rules(
                     continue
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
-                what = "every tool" if name == ANYTHING else name
-                warnings.append(f"{key}: the rule '{text}' applies to every call to {what}, because {error}.")
+                scope = "every tool" if name == ANYTHING else name
+                warnings.append(f"{key}: the rule '{text}' applies to every call to {scope}, because {error}.")
                 rules.append(parse_rule(name, verdict, key, canonical, home))
-    included: list[Rule] = []
+    include_rules: list[Rule] = []
     for text in lists.get(INCLUDE, ()):
         name, parenthesis, _ = text.partition("(")
         if parenthesis:
             warnings.append(f"{INCLUDE}: '{text}' is read as '{name}', because this setting names tools, not calls.")
         try:
             # This setting gives no consent, so every possible meaning of the name counts, as in an ask rule.
-            included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
+            include_rules.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")
     return Rules(
-        tuple(found[Verdict.DENY]),
-        tuple(found[Verdict.ASK]),
-        tuple(found[Verdict.ALLOW]),
+        tuple(rules_by_verdict[Verdict.DENY]),
+        tuple(rules_by_verdict[Verdict.ASK]),
+        tuple(rules_by_verdict[Verdict.ALLOW]),
         tuple(core),
-        tuple(included) if lists.get(INCLUDE) else None,
+        tuple(include_rules) if lists.get(INCLUDE) else None,
         (flags or {}).get(INCLUDE, INCLUDE),
     ), warnings

@@ -122,7 +122,7 @@ REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # the 8.3 short name of `.git` on Windows
 
 
-@lru_cache(1_024)  # most names are examined repeatedly: folders above a file, the server's own files
+@lru_cache(1_024)  # most names are checked repeatedly, such as those of parent folders
 def folded(name: str) -> str:
     """Normalise a name as lenient file systems do.
 
@@ -176,7 +176,7 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
 
 _REASON = "it is or contains this server's settings, log or journal"
 _NOT_HELD = "the sandbox cannot protect this server's own settings or log, because {} {}"
-_FoldedPath = tuple[str, ...]  # the names of a path as lenient file systems compare them
+_FoldedPath = tuple[str, ...]  # the components of a path, in the form in which lenient file systems compare them
 
 
 class GuardedPaths:
@@ -186,19 +186,19 @@ class GuardedPaths:
     """
 
     def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:
-        # Every path that leads to a guarded file, and its folded names.
+        # Every path that leads to a guarded file or folder, as written and with its components folded.
         self._files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         self._folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
         self._folded_files = frozenset(map(_folded_path, self._files))
         self._folded_folders = frozenset(map(_folded_path, self._folders))
         all_folded = self._folded_files | self._folded_folders
-        self._passed = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
-        self._free = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
+        self._parents = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
+        self._exempt = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
 
     def why(self, paths: Iterable[str]) -> str | None:
         """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
 
-        A folder above a guarded path counts too, because replacing the folder replaces the settings.
+        This also applies to a folder above a guarded path, because replacing the folder replaces the settings.
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, dict.fromkeys(paths))) else None
 
@@ -208,36 +208,41 @@ class GuardedPaths:
         A mount protects a file under one name only, and cannot protect a symlink. Blocking.
         """
         for path in self._files:
-            at = path
-            while is_inside(at, roots) and at not in roots:
-                if os.path.islink(at):
-                    return _NOT_HELD.format(shown_path(at), "leads to them through a symlink")
-                at = os.path.dirname(at)
+            ancestor = path
+            while is_inside(ancestor, roots) and ancestor not in roots:
+                if os.path.islink(ancestor):
+                    return _NOT_HELD.format(shown_path(ancestor), "leads to them through a symlink")
+                ancestor = os.path.dirname(ancestor)
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
             # False for a file in a read-only package store, which may use hard links for equal files.
             can_be_written = is_ours(info) or os.access(path, os.W_OK)
-            if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
-                which = shown_path(path) if is_inside(path, roots) else "one of them"
-                return _NOT_HELD.format(which, "has other names (hard links)")
+            if can_be_written and any(
+                (root_status := _status(root)) and root_status.st_dev == info.st_dev for root in roots
+            ):
+                display_path = shown_path(path) if is_inside(path, roots) else "one of them"
+                return _NOT_HELD.format(display_path, "has other names (hard links)")
         return None
 
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)
         is_below = any(name[: len(folder)] == folder for folder in self._folded_folders)
-        if name in self._folded_files or name in self._passed or (is_below and name not in self._free):
+        if name in self._folded_files or name in self._parents or (is_below and name not in self._exempt):
             return True
-        info = _status(path)
-        if info is None or not stat.S_ISREG(info.st_mode):
+        path_status = _status(path)
+        if path_status is None or not stat.S_ISREG(path_status.st_mode):
             return False
         # The path may be another name of a guarded file, because of a hard link or another mount.
-        guarded = [*self._files]
+        guarded_files = [*self._files]
         for folder in self._folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                guarded += (path for path in paths if _folded_path(path) not in self._free)
-        return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in guarded)
+                guarded_files += (path for path in paths if _folded_path(path) not in self._exempt)
+        return any(
+            (file_status := _status(file)) is not None and os.path.samestat(path_status, file_status)
+            for file in guarded_files
+        )
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -253,7 +258,7 @@ def _folded_path(path: str) -> _FoldedPath:
 
 
 def _split(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path, which is empty for a relative path, and the names after it."""
+    """Return the root of a path (empty for a relative path), and the components after the root."""
     drive, rest = os.path.splitdrive(path.replace(os.altsep, os.sep) if os.altsep else path)
     anchor = drive + os.sep if rest.startswith(os.sep) else drive
     return anchor, [name for name in rest.split(os.sep) if name not in ("", os.curdir)]
@@ -261,23 +266,23 @@ def _split(path: str) -> tuple[str, list[str]]:
 
 def _all_paths_to(path: str) -> Iterator[str]:
     """Yield every path that leads to a file: as given, through each symlink, and the real one."""
-    named = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-    done, rest = _split(named)
-    yield os.path.normpath(named)
+    absolute_path = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    resolved, rest = _split(absolute_path)
+    yield os.path.normpath(absolute_path)
     links = 0
     rest.reverse()
     while rest and links < MAX_LINKS:
         name = rest.pop()
-        here = os.path.dirname(done) if name == os.pardir else os.path.join(done, name)
-        if name == os.pardir or not os.path.islink(here):
-            done = here
+        current = os.path.dirname(resolved) if name == os.pardir else os.path.join(resolved, name)
+        if name == os.pardir or not os.path.islink(current):
+            resolved = current
             continue
         links += 1
-        yield os.path.join(here, *reversed(rest))
+        yield os.path.join(current, *reversed(rest))
         try:
-            anchor, names = _split(os.readlink(here))
+            anchor, names = _split(os.readlink(current))
         except OSError:
             return
-        done = anchor or done
+        resolved = anchor or resolved
         rest += reversed(names)
-    yield os.path.join(done, *reversed(rest))
+    yield os.path.join(resolved, *reversed(rest))

@@ -13,7 +13,7 @@ from tools.permissions.protected_files import REPOSITORY, folded, is_guarded_in_
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode in a submodule's index entry. If other bytes of an index look like it, the only effect is a needless question
 _MODE_OF_SUBMODULE = 0o160000.to_bytes(4)
-_LONGEST_TOLD = 0xFFF  # the greatest name length that an index entry can store, used for all longer names too
+_MAX_STORED_LENGTH = 0xFFF  # the greatest name length that an index entry can store; also stored for longer names
 # The harmless settings. All others count as dangerous, because new git releases add settings that may run a program,
 # like `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(
@@ -64,9 +64,9 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
     lines = text.split("\n")
     for at, line in enumerate(lines):
         rest = line.strip()
-        while found := _SECTION.fullmatch(rest):
-            section = found[1] if found[2] is None else f"{found[1]}.{found[2]}"
-            rest = found[3].strip()
+        while header := _SECTION.fullmatch(rest):
+            section = header[1] if header[2] is None else f"{header[1]}.{header[2]}"
+            rest = header[3].strip()
         if not rest or rest[0] in "#;":
             continue
         setting = _SETTING.fullmatch(rest)
@@ -83,17 +83,17 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
 def work_tree_above(folder: str) -> str | None:
     """Return the top folder of the work tree that contains `folder` (an absolute path), as git finds it, or `None`."""
     while not os.path.lexists(os.path.join(folder, REPOSITORY)):
-        if (above := os.path.dirname(folder)) == folder:
+        if (parent := os.path.dirname(folder)) == folder:
             return None
-        folder = above
+        folder = parent
     return folder
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
     """Return why writing a path in a workspace needs consent, or `None`. Blocking.
 
-    The names of the folders above the workspace count too: up to the top of the work tree that contains the workspace,
-    or all of them if there is no work tree.
+    The folders above the workspace are also checked, by name: those up to the top folder of the work tree that contains
+    the workspace, or all of them if there is no work tree.
 
     Args:
         path: The absolute path.
@@ -102,20 +102,20 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
             folder into a repository.
     """
     top = work_tree_above(root)
-    why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
-    if why is not None or not is_written:
-        return why
-    why = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
+    reason = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
+    if reason is not None or not is_written:
+        return reason
+    reason = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
-        return why
+        return reason
     while name:
-        above = os.path.dirname(path)
-        if os.path.lexists(os.path.join(above, "HEAD")) and (
+        parent = os.path.dirname(path)
+        if os.path.lexists(os.path.join(parent, "HEAD")) and (
             is_guarded_in_repository([name]) or (name in ("objects", "refs") and not os.path.lexists(path))
         ):
-            return why
-        path, name = above, folded(os.path.basename(above))
+            return reason
+        path, name = parent, folded(os.path.basename(parent))
     return None
 
 
@@ -137,13 +137,14 @@ class TrackedFiles:
             except (OSError, ValueError):
                 self._indexes[top] = b""
         name = os.fsencode(os.path.relpath(path, top))
-        return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]
+        return min(len(name), _MAX_STORED_LENGTH).to_bytes(2) + name + b"\0" in self._indexes[top]
 
 
 def runs_programs(top: str) -> bool:
     """Return True if git may run a repository's programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules count too, because git also works in each submodule that the index lists, wherever its repository is.
+    Also true if there are submodules, because git also works in each submodule that the index lists, wherever its
+    repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:

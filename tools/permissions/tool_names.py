@@ -1,7 +1,7 @@
 """The names of tools in permission rules, as spelled by Qwen Code, Gemini CLI and Claude Code.
 
-The tools themselves define tool names, class names and older names. This module has the names for groups of tools, and
-the names that occur only in rules.
+The tools themselves define tool names, class names and older names. This module defines the names for groups of tools,
+and the names that occur only in rules.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ GROUPS: Mapping[str, frozenset[str]] = {
 
 STARTING = frozenset({"lsp"})
 """Tools that may start a program without a sandbox. An allow rule for a group, such as `Read`, does not cover them,
-because consent to reading files does not include running programs. The rule must name one of them, or everything."""
+because consent to reading files does not include running programs. An allow rule covers such a tool only if it has the
+tool's own name, or a matching name that contains a star."""
 
-# The built-in tools of each profile. A profile that is not listed has all tools
+# The built-in tools of each profile. A profile that is not listed includes all tools
 PROFILES: Mapping[str, frozenset[str]] = {
     "core": READING
     | WRITING
@@ -56,7 +57,10 @@ _CLAUDE, _GEMINI = "mcp__", "mcp_"
 
 
 def names_of_upstream_tool(server: str, tool: str) -> tuple[str, ...]:
-    """Return an upstream tool's names in rules: this server's, Claude Code's and Qwen Code's, and Gemini CLI's."""
+    """Return an upstream tool's names in rules.
+
+    These are this server's name for it, that of Claude Code and Qwen Code, and that of Gemini CLI.
+    """
     return f"{server}{BETWEEN}{tool}", f"{_CLAUDE}{server}{BETWEEN}{tool}", f"{_GEMINI}{server}_{tool}"
 
 
@@ -74,7 +78,7 @@ def names_of_any_tool(server: str) -> tuple[str, ...]:
 
 
 def one_meaning(name: str) -> str:
-    """Return the single meaning of a name in an allow rule. Upstream tools get this server's spelling.
+    """Return the single meaning of a name in an allow rule, which for an upstream tool is this server's own spelling.
 
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
     `mcp__git` could be the `git` tool of a server `mcp`. Ask and deny rules apply to all meanings. An allow rule
@@ -100,5 +104,5 @@ def rule_for(name: str) -> str:
 
 
 def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
-    """Return those of a tool's `names` that `one_meaning` maps to the tool's own name, which is the first of them."""
+    """Return the tool's own name, which is the first of `names`, and the others that `one_meaning` leaves unchanged."""
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

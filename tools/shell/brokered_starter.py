@@ -16,16 +16,16 @@ class BrokeredStarter:
     Windows there is no broker, so nothing can be started.
 
     Args:
-        by_group: Whether to track only each program's process group, as on systems without subreapers.
-        is_shared: Whether one process supervises all programs. This suits a few long-running programs. A limit for one
-            of them applies to all.
+        by_group: Whether to track only each program's process group, as on systems without subreapers. is_shared:
+        Whether one process supervises all programs. This suits a few long-running programs. A resource limit set for
+        one of them also applies to all programs started later.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:
         self._by_group = by_group
         self._is_shared = is_shared
         self._pool: ProcessStarter | None = None
-        self._held = AsyncExitStack()  # closes the pool; the pool's own type cannot be imported on Windows
+        self._stack = AsyncExitStack()  # closes the pool; the pool's own type cannot be imported on Windows
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
@@ -35,7 +35,7 @@ class BrokeredStarter:
             from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - loaded on first use
 
             self._pool = pool = SupervisorPool(by_group=self._by_group, is_shared=self._is_shared)
-            self._held.push_async_callback(pool.aclose)
+            self._stack.push_async_callback(pool.aclose)
         try:
             return await self._pool.start(spec)
         except ValueError:
@@ -46,4 +46,4 @@ class BrokeredStarter:
     async def aclose(self) -> None:
         """Stop all running programs and the broker within 1.5 seconds. Shielded from cancellation."""
         self._is_closed = True
-        await self._held.aclose()
+        await self._stack.aclose()

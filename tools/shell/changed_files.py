@@ -25,12 +25,12 @@ from tools.text.file_names import shown_path
 
 MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes about 50 ms
 MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
-REST_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
-MAX_RESTING = 100  # maximum remembered workspaces that are too large
+SKIP_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
+MAX_SKIPPED = 100  # maximum remembered workspaces that are too large
 MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
-_MARK = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
+_is_ambiguous = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
 _too_large: dict[tuple[str, ...], float] = {}  # keyed by workspace roots: monotonic time until which they are skipped
 
 
@@ -42,7 +42,7 @@ class WorkspaceState:
     folders: dict[str, tuple[IgnoreScope, Mapping[str, State]]] = field(
         default_factory=dict[str, tuple[IgnoreScope, Mapping[str, State]]]
     )
-    closed: set[str] = field(default_factory=set[str])  # hidden or unreadable folders, which were not scanned
+    skipped: set[str] = field(default_factory=set[str])  # hidden or unreadable folders, which were not scanned
 
     def files_of(self, folder: str) -> Mapping[str, State]:
         return self.folders[folder][1] if folder in self.folders else {}
@@ -56,27 +56,27 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
     roots = tuple(workspace.roots)
     if _too_large.get(roots, 0.0) > time.monotonic():
         return None
-    deadline, state, left = Deadline(signal, MAX_SECONDS), WorkspaceState(), MAX_ENTRIES
+    deadline, state, remaining = Deadline(signal, MAX_SECONDS), WorkspaceState(), MAX_ENTRIES
     filters = Filters(agent=workspace.respect_agent_ignore)
-    ahead: list[tuple[str, IgnoreScope | None]] = [(root, None) for root in roots]
-    while ahead or left < 0:
-        if deadline.check() or left < 0:
-            if len(_too_large) >= MAX_RESTING:
+    pending: list[tuple[str, IgnoreScope | None]] = [(root, None) for root in roots]
+    while pending or remaining < 0:
+        if deadline.check() or remaining < 0:
+            if len(_too_large) >= MAX_SKIPPED:
                 _too_large.clear()
-            _too_large[roots] = time.monotonic() + REST_SECONDS
+            _too_large[roots] = time.monotonic() + SKIP_SECONDS
             return None
-        path, above = ahead.pop()
+        path, parent_scope = pending.pop()
         if path in state.folders:
             continue  # a workspace folder inside another one, which has already been scanned
         try:
-            with workspace.open_folder(path) as opened:
-                entries = opened.entries()
-                left -= entries.total
-                if left < 0:
+            with workspace.open_folder(path) as folder:
+                entries = folder.entries()
+                remaining -= entries.total
+                if remaining < 0:
                     continue
-                looked_at = [(name, opened.stat(name)) for name in (*entries.files, *entries.links, *entries.others)]
-            if above is not None:
-                scope = scope_below(workspace, filters, above, path, names_of_ignore_files(entries.dotted))
+                stats = [(name, folder.stat(name)) for name in (*entries.files, *entries.links, *entries.others)]
+            if parent_scope is not None:
+                scope = scope_below(workspace, filters, parent_scope, path, names_of_ignore_files(entries.dotted))
             else:
                 scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
                 if not scope.git:
@@ -84,19 +84,19 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
         except FileNotFoundError:
             continue  # the folder has been removed
         except (OSError, ToolError):
-            state.closed.add(path)  # the folder, or an agent-ignore file in it, cannot be read or parsed
+            state.skipped.add(path)  # the folder, or an agent-ignore file in it, cannot be read or parsed
             continue
         state.folders[path] = (
             scope,
             {
                 name: (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-                for name, info in looked_at
+                for name, info in stats
                 if info is not None
             },
         )
-        hidden = scope.hidden_among(entries.folders, is_folder=True)
-        state.closed.update(os.path.join(path, name) for name in hidden)
-        ahead += [(os.path.join(path, name), scope) for name in entries.folders if name not in hidden]
+        hidden_names = scope.hidden_among(entries.folders, is_folder=True)
+        state.skipped.update(os.path.join(path, name) for name in hidden_names)
+        pending += [(os.path.join(path, name), scope) for name in entries.folders if name not in hidden_names]
     return state if state.folders else None
 
 
@@ -108,35 +108,35 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     after = state_of(workspace, signal)
     if after is None:
         return ""
-    closed = before.closed | after.closed
+    skipped_folders = before.skipped | after.skipped
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
         old, new = before.files_of(folder), after.files_of(folder)
         # A file that is missing from one of the two states was not necessarily created or removed, because a changed
         # ignore file may hide its folder.
-        if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
+        if old == new or not skipped_folders.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
         scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]
         for name in old.keys() | new.keys():
             if old.get(name) != new.get(name) and not any(scope.hides(name, is_folder=False) for scope in scopes):
-                how = "created" if name not in old else "deleted" if name not in new else "changed"
-                changes.append((how, os.path.join(folder, name)))
+                action = "created" if name not in old else "deleted" if name not in new else "changed"
+                changes.append((action, os.path.join(folder, name)))
     if not changes:
         return ""
     changes.sort()
 
-    def shown(path: str) -> str:
+    def display_path(path: str) -> str:
         text = shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
         # Punctuation could make a name look like several names, or like the end of the sentence.
         names = text.split(os.sep)
-        return os.sep.join(json.dumps(name, ensure_ascii=False) if _MARK(name) else name for name in names)
+        return os.sep.join(json.dumps(name, ensure_ascii=False) if _is_ambiguous(name) else name for name in names)
 
-    named = "; ".join(
-        f"{how} {', '.join(shown(path) for _, path in some)}"
-        for how, some in groupby(changes[:MAX_NAMED], key=lambda change: change[0])
+    listing = "; ".join(
+        f"{action} {', '.join(display_path(path) for _, path in group)}"
+        for action, group in groupby(changes[:MAX_NAMED], key=lambda change: change[0])
     )
-    more = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
+    remainder = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
     return (
-        f"Files that changed during this call, by the command or otherwise: {named}{more}. undo_change cannot undo "
-        "changes by commands."
+        f"Files that changed during this call, through the command or another program: {listing}{remainder}. "
+        "undo_change cannot undo changes by commands."
     )

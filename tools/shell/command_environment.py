@@ -1,4 +1,4 @@
-"""The environment of commands and programs: it has what builds need, but none of the server's secrets.
+"""The environment of commands and programs: it contains what builds need, but none of the server's secrets.
 
 For a command in the sandbox, `sandbox_environment` in `sandbox/visible_file_system.py` adapts it to the view.
 """
@@ -50,22 +50,24 @@ GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=false
 GIT_CONFIG_KEY_1=safe.bareRepository GIT_CONFIG_VALUE_1=explicit
 CORETOOLS_MCP=1
 """
-FIXED: Mapping[str, str] = {name: value for name, _, value in (each.partition("=") for each in _FIXED.split())}
+FIXED: Mapping[str, str] = {
+    name: value for name, _, value in (assignment.partition("=") for assignment in _FIXED.split())
+}
 _CLEANED = frozenset(_CLEANED_ADDRESSES.split())
 _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
-def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+def command_environment(operator_variables: Mapping[str, str], server_environment: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a command.
 
     The operator's variables (`shell.env`) take precedence and are passed on unchanged.
     """
-    passed: dict[str, str] = {}
-    for name, value in inherited.items():
-        is_cleaned = name.upper() in _CLEANED
-        known = name.upper() if is_cleaned else name
-        if (known in _KNOWN or known.startswith(PREFIXES)) and not is_secret_name(known):
-            cleaned = without_userinfo(value) if is_cleaned else value
-            if not has_secret(cleaned):
-                passed[name] = cleaned
-    return {**passed, **FIXED, **configured}
+    environment: dict[str, str] = {}
+    for name, value in server_environment.items():
+        is_address = name.upper() in _CLEANED
+        variable = name.upper() if is_address else name
+        if (variable in _KNOWN or variable.startswith(PREFIXES)) and not is_secret_name(variable):
+            clean_value = without_userinfo(value) if is_address else value
+            if not has_secret(clean_value):
+                environment[name] = clean_value
+    return {**environment, **FIXED, **operator_variables}

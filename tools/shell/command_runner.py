@@ -44,7 +44,7 @@ from tools.shell.process_spec import (
     ProcessSpec,
     ProcessStarter,
     StartFailedError,
-    printed,
+    unread_output,
 )
 from tools.shell.resource_limits import default_limits
 from tools.shell.running_program import (
@@ -66,11 +66,11 @@ MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurre
 TICK_SECONDS = 0.25  # pause between checks of a running program for limits and new output
 REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
-FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
+EARLY_EXIT_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
 ENDED_CHARS = 4_000  # characters of output in the error for a command that was stopped at a limit
 SANDBOX_CHARS = 300  # maximum characters of a failed sandbox's message to show
 ERRORS_CHARS = 4_000  # maximum characters of standard error to show
-AGAIN_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
+RETRY_PAUSE_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
 ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
@@ -108,7 +108,7 @@ class StartQueue:
     def __init__(self) -> None:
         self._running = 0
         self._last_end = float("-inf")
-        self._line = anyio.Lock()
+        self._retry_lock = anyio.Lock()
 
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
         """Start a program when there are enough resources. It counts as running until `end` is called.
@@ -119,15 +119,15 @@ class StartQueue:
         try:
             return await self._attempt(start)
         except ExhaustedError as error:
-            lack = error
+            first_error = error
         with anyio.move_on_after(deadline - time.monotonic()):
             # One start at a time, because concurrent starts would compete for resources.
-            async with self._line:
+            async with self._retry_lock:
                 while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
-                    await anyio.sleep(AGAIN_SECONDS)
+                    await anyio.sleep(RETRY_PAUSE_SECONDS)
                     with suppress(ExhaustedError):
                         return await self._attempt(start)
-        raise lack
+        raise first_error
 
     def end(self) -> None:
         """Record that a program has exited and released its resources."""
@@ -170,50 +170,50 @@ class Runner:
 
     async def _start(
         self,
-        confined: ConfinedCommand,
+        confined_command: ConfinedCommand,
         client_key: str,
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
         started_at = time.monotonic()
-        process = await start_confined(self._starter, confined, refusal)
+        process = await start_confined(self._starter, confined_command, refusal)
         output = Output(self._folders.folder(client_key), tail_bytes)
         reader = OutputReader(process.output, output)
-        return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
+        return RunningProgram(process, output, reader, confined_command, started_at, self._queue.end)
 
 
 async def start_confined(
-    starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
+    starter: ProcessStarter, confined_command: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program. If that fails, release `confined` and raise an error.
+    """Start a confined program. If that fails, release `confined_command` and raise an error.
 
     `refusal` returns the error for an error number of the operating system, or for 0 if there is none.
     """
     process: Process | None = None
     try:
-        process = await starter.start(confined.spec)
-        await confined.begin(process.mount)
+        process = await starter.start(confined_command.spec)
+        await confined_command.begin(process.mount)
     except BaseException as error:
-        words = ""
+        output = ""
         if process is not None:
             await process.end(0)
-            words = printed(process)
+            output = unread_output(process)
             process.close()
-        await confined.release()
+        await confined_command.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(words) or OSError(), NOTHING_DONE) or sandbox_failed(words) from None
+            raise exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or sandbox_failed(output) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise
     return process
 
 
-def sandbox_failed(said: str) -> ToolError:
+def sandbox_failed(output: str) -> ToolError:
     """Return the error for a command whose sandbox exited before the command started."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
-        "runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
+        f"The command was not run: its sandbox could not be set up ({one_line(output.strip())[:SANDBOX_CHARS]}). "
+        "Nothing runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
     )
 
 
@@ -221,7 +221,7 @@ def _check_has_run(
     running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
 ) -> None:
     """Raise an error if a command's output shows that bubblewrap could not start it."""
-    is_bubblewraps = running.confined.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
+    is_bubblewraps = running.confined_command.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
     if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
         refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
         raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
@@ -233,8 +233,8 @@ def _about_jobs(jobs: JobTable | None) -> str:
     return f" If a job has started too many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
 
 
-async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report the number of bytes so far, without a total, and `text`. The command does not fail if the client fails."""
+async def _report(progress: Progress, count: int, text: str) -> None:
+    """Report the number of bytes so far, without a total, and `text`. The command continues if the report fails."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - the client may cause any error
@@ -243,34 +243,38 @@ async def _tell(progress: Progress, count: int, text: str) -> None:
 
 async def _watch(
     running: RunningProgram,
-    reported: Output,
+    reported_output: Output,
     progress: Progress,
     deadline: float,  # monotonic seconds
     *,
     silence: float = float("inf"),  # limit for the time without output, in seconds
     most_bytes: float = float("inf"),  # maximum bytes of each output
 ) -> tuple[Ending, ExitStatus | None]:
-    """Wait until a program has exited or reached a limit. Until then, report the output `reported` as progress."""
-    before, told_at = 0, float("-inf")
+    """Wait until a program has exited or reached a limit. Until then, report `reported_output` as progress."""
+    reported_bytes, reported_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
     try:
         while True:
             now = time.monotonic()
-            next_look = min(deadline, reported.changed_at + silence, now + TICK_SECONDS)
-            await asyncio.wait([waiting], timeout=max(next_look - now, 0))
+            next_check = min(deadline, reported_output.changed_at + silence, now + TICK_SECONDS)
+            await asyncio.wait([waiting], timeout=max(next_check - now, 0))
             if waiting.done():
                 return Ending.EXITED, waiting.result()
             now = time.monotonic()
             if now >= deadline:
                 return Ending.TIMED_OUT, None
-            if now >= reported.changed_at + silence:
+            if now >= reported_output.changed_at + silence:
                 return Ending.SILENT, None
-            if max(running.output.total, reported.total) > most_bytes:
+            if max(running.output.total, reported_output.total) > most_bytes:
                 return Ending.OVERFLOWED, None
-            if reported.total != before and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
-                before, told_at = reported.total, now
-                report = asyncio.create_task(_tell(progress, before, newest_text(reported)))
+            if (
+                reported_output.total != reported_bytes
+                and now >= reported_at + REPORT_SECONDS
+                and (report is None or report.done())
+            ):
+                reported_bytes, reported_at = reported_output.total, now
+                report = asyncio.create_task(_report(progress, reported_bytes, newest_text(reported_output)))
     finally:
         waiting.cancel()
         if report is not None:
@@ -297,7 +301,7 @@ class FinishedCommand:
     running: RunningProgram  # the command, whose processes may continue as a job
     ending: Ending
     exit: ExitStatus | None  # how the shell exited; `None` if it was stopped at a limit
-    shown: ShownOutput
+    shown_output: ShownOutput
     seconds: float  # the command's running time, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     # The job of these processes; `None` if there are none, or if no job was possible and they were stopped
@@ -324,7 +328,7 @@ class CommandRunner(Runner):
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
-        """Return the conditions for a client's commands. Blocking."""
+        """Return what the view of a client's commands depends on: the sandbox, the network and `/tmp`. Blocking."""
         site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
         scratch = workspace.scratch
         return replace(
@@ -349,7 +353,7 @@ class CommandRunner(Runner):
         )
         async with self._slot(request.timeout_seconds, full):
             running = await self._begin(request, jobs, deadline)
-            left: tuple[int, ...] = ()
+            left_running: tuple[int, ...] = ()
             job: Job | None = None
             try:
                 silence = self.options.silence_seconds or float("inf")
@@ -357,26 +361,26 @@ class CommandRunner(Runner):
                 seconds = time.monotonic() - running.started_at
                 if ending is Ending.EXITED:
                     await running.read_to_end()
-                    left = await running.left_running() if not running.has_overfilled else ()
-                    if left and jobs is not None:
+                    left_running = await running.left_running() if not running.has_overfilled else ()
+                    if left_running and jobs is not None:
                         with suppress(ToolError), jobs.starting():
                             job = jobs.add(request, running)
                 if job is None:
                     await running.end()
-                shown = await running.output.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
-                _check_has_run(running, status, shown.text, jobs)
+                shown_output = await running.output.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
+                _check_has_run(running, status, shown_output.text, jobs)
             finally:
                 if job is None:
                     await running.end()
                     await running.close()
-        return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
+        return FinishedCommand(request, running, ending, status, shown_output, seconds, left_running, job)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
         """Start a command in the background, and watch it for a moment. Raises the same errors as `run`."""
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
             job = jobs.add(request, await self._begin(request, jobs, deadline))
-        with anyio.move_on_after(FIRST_LOOK_SECONDS):
+        with anyio.move_on_after(EARLY_EXIT_SECONDS):
             await job.is_over.wait()
             _check_has_run(job.running, job.exit, newest_text(job.running.output), jobs)
         return job
@@ -392,12 +396,16 @@ class CommandRunner(Runner):
     async def _start_command(self, request: CommandRequest) -> RunningProgram:
         def refusal(number: int) -> ToolError:
             name = errno.errorcode.get(number, str(number))
-            what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
-            other = f"the operating system refused {what} ({name}); try once more, and if it fails again, tell the user"
+            refused_program = "the sandbox's program" if confined_command.engine is Engine.BUBBLEWRAP else "it"
+            fallback = (
+                f"the operating system refused {refused_program} ({name}); try once more, and if it fails again, tell "
+                "the user"
+            )
             if not number:
                 return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, STARTER_LOST.format("command"))
             return ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}.",
             )
 
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
@@ -405,8 +413,10 @@ class CommandRunner(Runner):
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
         folder = self._folders.folder(request.client_key)
         make_folder = folder.make if folder is not None else None
-        confined = await self._confinement.confine(spec, request.roots, request.view, make_folder, request.client_key)
-        return await self._start(confined, request.client_key, refusal)
+        confined_command = await self._confinement.confine(
+            spec, request.roots, request.view, make_folder, request.client_key
+        )
+        return await self._start(confined_command, request.client_key, refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +426,7 @@ class ProgramRequest:
     environment: Mapping[str, str] = field(repr=False)
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
-    given: bytes = field(default=b"", repr=False)
+    standard_input: bytes = field(default=b"", repr=False)
     whole_bytes: int = TAIL_BYTES  # output up to this length is kept in memory
     most_bytes: float = float("inf")  # limit for each stream
 
@@ -429,7 +439,7 @@ class ProgramOutcome:
     exit: ExitStatus | None  # how the program exited; `None` if it was stopped at a limit
     tail: bytes = field(repr=False)  # the whole output, or at least its last `ProgramRequest.whole_bytes`
     is_whole: bool  # whether `tail` is the complete output
-    shown: ShownOutput  # the output, as shown in a result
+    shown_output: ShownOutput  # the output, as shown in a result
     errors: str  # the end of standard error, without surrounding blank lines
     seconds: float  # the program's running time, without the time in the queue
 
@@ -447,9 +457,9 @@ class ProgramRunner(Runner):
             if not number:
                 return ToolError(ToolErrorType.EXECUTION_FAILED, STARTER_LOST.format("program"))
             name = one_line(os.path.basename(request.argv[0]))
-            why = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
-            said = f"The program '{name}' was not started: {why}. Tell the user if it keeps failing."
-            return ToolError(ToolErrorType.EXECUTION_FAILED, said)
+            reason = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
+            message = f"The program '{name}' was not started: {reason}. Tell the user if it keeps failing."
+            return ToolError(ToolErrorType.EXECUTION_FAILED, message)
 
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
@@ -457,8 +467,10 @@ class ProgramRunner(Runner):
             f"The program was not started: it waited {request.timeout_seconds:g} s while too many other programs were "
             "running. Try again later.",
         )
-        given = {0: request.given} if request.given else {}
-        spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)
+        attachments = {0: request.standard_input} if request.standard_input else {}
+        spec = ProcessSpec(
+            request.argv, request.folder, request.environment, attachments=attachments, separates_errors=True
+        )
         start = partial(self._start, ConfinedCommand(spec), request.client_key, refusal, request.whole_bytes)
         async with self._slot(request.timeout_seconds, full):
             running = await self._queue.start(start, deadline)
@@ -476,7 +488,7 @@ class ProgramRunner(Runner):
                     exit=status,
                     tail=snapshot.tail,
                     is_whole=snapshot.is_whole,
-                    shown=await running.output.shown(),
+                    shown_output=await running.output.shown(),
                     errors=(await THREADS.run(partial(errors.snapshot().text, ERRORS_CHARS)))[0],
                     seconds=seconds,
                 )

@@ -23,7 +23,7 @@ MAX_RUNNING = 16
 MAX_KEPT = 100  # jobs remembered per client; the job that finished first is forgotten first, with its output
 STOP_SECONDS = 10.0  # time limit for stopping a job, so that nothing waits forever for a hung disk
 STOP_GRACE_SECONDS = 2.0  # pause between SIGTERM and SIGKILL, because a background process may have something to save
-KEPT_BYTES = 1 << 15  # bytes of a finished job's output kept in memory; the file has the whole output
+KEPT_BYTES = 1 << 15  # bytes of a finished job's output kept in memory; the whole output is in the file
 
 
 class JobStatus(StrEnum):
@@ -41,13 +41,13 @@ class Job:
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
     exit: ExitStatus | None = None  # how the shell exited, if it has; other processes may continue
-    ended: float | None = None  # monotonic time when the job's last process exited
+    ended_at: float | None = None  # monotonic time when the job's last process exited
     is_stopped: bool = False  # whether the job was stopped on request
     is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the job's last process has exited
 
     @property
     def status(self) -> JobStatus:
-        if self.ended is None:
+        if self.ended_at is None:
             return JobStatus.RUNNING
         if self.is_stopped:
             return JobStatus.STOPPED
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        return (self.ended or time.monotonic()) - self.running.started_at
+        return (self.ended_at or time.monotonic()) - self.running.started_at
 
 
 class JobTable:
@@ -76,7 +76,7 @@ class JobTable:
         return tuple(self._jobs.values())
 
     def running(self) -> Sequence[Job]:
-        return tuple(job for job in self._jobs.values() if job.ended is None)
+        return tuple(job for job in self._jobs.values() if job.ended_at is None)
 
     def get(self, job_id: str) -> Job:
         """Return the job with this id. Raises a `ToolError` (`job_not_found`) if there is none."""
@@ -87,15 +87,15 @@ class JobTable:
         if self._mark and at and f"@{replica}" != self._mark:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
-                f"This job runs in the replica '{replica:.80}' of this server, but another replica received the call. "
+                f"This job runs on replica '{replica:.80}' of this server, but another replica received the call. "
                 "Nothing was done; repeat the call. If it fails again, that replica and its jobs are gone, so start "
                 "the command again if you still need it.",
             )
-        known = ", ".join(self._jobs) or "none"
+        known_ids = ", ".join(self._jobs) or "none"
         raise ToolError(
             ToolErrorType.JOB_NOT_FOUND,
-            f"There is no background job '{job_id:.40}'. Known jobs: {known}. list_background_jobs shows more about "
-            "them.",
+            f"There is no background job '{job_id:.40}'. Known jobs: {known_ids}. list_background_jobs shows more "
+            "about them.",
         )
 
     @contextmanager
@@ -124,7 +124,9 @@ class JobTable:
         job = Job(f"bg_{os.urandom(4).hex()}{self._mark}", request, running)
         self._jobs[job.id] = job
         while len(self._jobs) > MAX_KEPT:
-            oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
+            oldest = min(
+                (job for job in self._jobs.values() if job.ended_at is not None), key=lambda job: job.ended_at or 0
+            )
             del self._jobs[oldest.id]
             if (file := oldest.running.output.file) is not None:
                 file.folder.discard(file)
@@ -135,7 +137,7 @@ class JobTable:
 
     async def stop(self, job: Job) -> None:
         """Stop a job and all its processes. Does nothing if all of them have exited."""
-        if job.ended is None:
+        if job.ended_at is None:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)
             with suppress(TimeoutError):
@@ -163,5 +165,5 @@ class JobTable:
                 await running.close()
                 running.output.keep_only_end(KEPT_BYTES)
             finally:
-                job.ended = time.monotonic()
+                job.ended_at = time.monotonic()
                 job.is_over.set()

@@ -32,7 +32,7 @@ _TRIAL = ("--unshare-pid", *_EVERYTHING, "--dev", "/dev", "--proc", "/proc", "--
 
 @dataclass(slots=True)
 class _Loopback:
-    making: Lock = field(default_factory=Lock)
+    lock: Lock = field(default_factory=Lock)
     namespaces: tuple[int, ...] | None = None
     retry_at: float = 0.0
     is_forgotten: bool = False
@@ -45,12 +45,12 @@ class _Loopback:
 
 
 class SessionLoopbacks:
-    """Creates and holds the loopbacks of clients. Clients have none on systems other than Linux."""
+    """Creates and holds the loopbacks of clients. Loopbacks exist only on Linux."""
 
     def __init__(self, starter: ProcessStarter) -> None:
         self._starter = starter
         self._loopbacks: dict[str, _Loopback] = {}
-        self._is_tried = False
+        self._is_tested = False
 
     async def namespaces(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
         """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`.
@@ -62,15 +62,15 @@ class SessionLoopbacks:
         if not client_key:
             return None
         loopback = self._loopbacks.setdefault(client_key, _Loopback())
-        async with loopback.making:
+        async with loopback.lock:
             if loopback.namespaces is None and not loopback.is_forgotten and monotonic() >= loopback.retry_at:
-                made = None
+                new_namespaces = None
                 with suppress(OSError, StartFailedError, ValueError, IndexError), move_on_after(SECONDS):
-                    made = await self._make(bubblewrap)
-                loopback.namespaces = made
+                    new_namespaces = await self._make(bubblewrap)
+                loopback.namespaces = new_namespaces
                 if loopback.is_forgotten:
                     loopback.forget()
-                elif made is None:
+                elif new_namespaces is None:
                     loopback.retry_at = monotonic() + RETRY_SECONDS
             return loopback.namespaces
 
@@ -93,25 +93,27 @@ class SessionLoopbacks:
             return None
         import fcntl  # noqa: PLC0415 - POSIX only
 
-        with ExitStack() as held:
+        with ExitStack() as stack:
 
-            def hold(descriptor: int) -> int:
-                held.callback(os.close, descriptor)
+            def keep_open(descriptor: int) -> int:
+                stack.callback(os.close, descriptor)
                 return descriptor
 
-            waited, _ = map(hold, os.pipe())
-            ready, telling = map(hold, os.pipe())
-            os.set_blocking(ready, False)
+            child_input, _ = map(keep_open, os.pipe())
+            info_read_end, info_write_end = map(keep_open, os.pipe())
+            os.set_blocking(info_read_end, False)
             user = () if is_root() else ("--unshare-user",)
-            spec = ProcessSpec((bubblewrap, *user, *_HOLD), "/", {}, descriptors={0: waited, _INFO: telling})
+            spec = ProcessSpec(
+                (bubblewrap, *user, *_HOLD), "/", {}, descriptors={0: child_input, _INFO: info_write_end}
+            )
             process = await self._starter.start(spec)
             try:
                 await wait_readable(process.output)
                 if os.read(process.output, 4096) != b"\n":
                     return None
-                pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+                pid = int(os.read(info_read_end, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
-                held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
+                stack.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
                 # The process must still be running, because otherwise its id may have been reused. It must also have
                 # its own namespace.
                 if pid not in await process.left_running() or os.path.samestat(
@@ -123,7 +125,7 @@ class SessionLoopbacks:
             finally:
                 process.close()
                 await process.end(0)
-            if not self._is_tried:
+            if not self._is_tested:
                 spec = ProcessSpec((bubblewrap, *user, *_TRIAL), "/", {}, namespaces=tuple(namespaces))
                 process = await self._starter.start(spec)
                 try:
@@ -132,7 +134,7 @@ class SessionLoopbacks:
                 finally:
                     process.close()
                     await process.end(0)
-                self._is_tried = True
-            made = tuple(namespaces)
+                self._is_tested = True
+            result = tuple(namespaces)
             namespaces.clear()  # now owned by the caller
-        return made
+        return result

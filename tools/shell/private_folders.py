@@ -37,7 +37,7 @@ SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a clie
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
 # How long a server that created no folder may take, when it exits, to remove the folders of killed servers
-LEFT_SECONDS = 1.0
+STALE_SECONDS = 1.0
 WRITERS = 2  # writer threads; more would not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -50,7 +50,7 @@ class OutputFile:
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
-        self.kept = 0  # bytes accepted, both on disk and still to be written
+        self.kept_bytes = 0  # bytes accepted, both on disk and still to be written
         self.missing = 0  # bytes that did not fit or could not be written
         self.waiting = 0  # bytes of memory for accepted data that is still to be written
         self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
@@ -63,14 +63,14 @@ class OutputFile:
 
     def write(self, data: bytes) -> None:
         # Once a part is missing, nothing more is kept, so the file always contains the beginning of the output.
-        taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
-        if taken and not self.folder.reserve(len(taken)):
-            taken = b""
-        self.missing += len(data) - len(taken)
-        if taken:
-            self.kept += len(taken)
-            self.waiting += len(taken) + PIECE_OVERHEAD
-            self._pending.append(taken)
+        accepted_data = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept_bytes]
+        if accepted_data and not self.folder.reserve(len(accepted_data)):
+            accepted_data = b""
+        self.missing += len(data) - len(accepted_data)
+        if accepted_data:
+            self.kept_bytes += len(accepted_data)
+            self.waiting += len(accepted_data) + PIECE_OVERHEAD
+            self._pending.append(accepted_data)
             if self._writing is None:
                 self._begin_writing()
 
@@ -97,9 +97,9 @@ class OutputFile:
         If the file was replaced, for example by a symlink, the replacement is not read.
         """
         folder, name = os.path.split(self.path)
-        with open_folder(folder, to_list=False) as held, held.open_file(name) as opened:
-            opened.stream.seek(position)
-            return opened.stream.read(length)
+        with open_folder(folder, to_list=False) as folder_handle, folder_handle.open_file(name) as file:
+            file.stream.seek(position)
+            return file.stream.read(length)
 
     def _begin_closing(self) -> asyncio.Future[None] | None:
         descriptor, self._descriptor = self._descriptor, None
@@ -143,7 +143,7 @@ class OutputFile:
         size = sum(map(len, pieces))
         self.waiting -= size + PIECE_OVERHEAD * len(pieces)
         if is_lost:
-            self.kept -= size
+            self.kept_bytes -= size
             self.missing += size
 
 
@@ -183,7 +183,7 @@ class PrivateFolder:
 
     def discard(self, file: OutputFile) -> None:
         if self.files.pop(file.path, None) is not None:
-            self._bytes -= file.kept
+            self._bytes -= file.kept_bytes
 
             def remove() -> None:
                 with suppress(OSError):
@@ -224,7 +224,7 @@ class PrivateFolders:
         self._clients: dict[str, PrivateFolder] = {}
         self._writers = Threads(WRITERS)
         self._lock: int | None = None
-        self._making = threading.Lock()
+        self._making_lock = threading.Lock()
 
     @property
     def path(self) -> str:
@@ -235,7 +235,8 @@ class PrivateFolders:
             try:
                 self._parent = tempfile.gettempdir()
             except FileNotFoundError:
-                # No temporary folder is writable. Only calls that need one fail, when they try to create their folder.
+                # No temporary folder is writable. Only calls that need a private folder fail, when they try to create
+                # it.
                 self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
@@ -260,8 +261,8 @@ class PrivateFolders:
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
         """Return a folder for package managers' downloads. The folder is kept for the next session. Blocking.
 
-        The cache belongs to a client and a workspace, so it can affect only commands that the workspace could affect
-        too. Returns `None` for a client that will not return.
+        Each cache belongs to one client and one workspace, so its contents can affect only commands that the workspace
+        could affect anyway. Returns `None` for a client that will not return.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -313,7 +314,7 @@ class PrivateFolders:
         # Removing the folders of killed servers must not delay the exit. Another server removes what is left.
         with (
             suppress(OSError, ExhaustedError),
-            anyio.move_on_after(math.inf if self._lock is not None else LEFT_SECONDS),
+            anyio.move_on_after(math.inf if self._lock is not None else STALE_SECONDS),
         ):
             await writers.run(self._remove_all)
         writers.close()
@@ -321,12 +322,12 @@ class PrivateFolders:
     def _remove(self, path: str | None) -> None:
         if path is not None and self._lock is not None and os.path.lexists(path):  # without a lock, nothing was created
             # Rename the folder first, because the client may need a new folder before everything is removed.
-            gone = f"{path}-{os.urandom(8).hex()}"
-            os.rename(path, gone)
-            self._writers.begin(partial(remove_tree, gone))
+            renamed_path = f"{path}-{os.urandom(8).hex()}"
+            os.rename(path, renamed_path)
+            self._writers.begin(partial(remove_tree, renamed_path))
 
     def _make(self, client_folder: str) -> None:
-        with self._making:
+        with self._making_lock:
             if self._lock is None:
                 os.makedirs(self.path, 0o700, exist_ok=True)
                 self._lock = _lock(self.path)
@@ -334,10 +335,10 @@ class PrivateFolders:
                 os.mkdir(client_folder, 0o700)
 
     def _remove_all(self) -> None:
-        with self._making:
+        with self._making_lock:
             lock, self._lock = self._lock, None
             if lock is None:
-                _remove_left(os.path.dirname(self.path))
+                _remove_stale_folders(os.path.dirname(self.path))
                 return
             remove_tree(self.path)
             if lock >= 0:
@@ -369,11 +370,11 @@ def _lock(folder: str) -> int:
     except OSError:
         os.close(descriptor)
         raise
-    _remove_left(os.path.dirname(folder))
+    _remove_stale_folders(os.path.dirname(folder))
     return descriptor
 
 
-def _remove_left(parent: str) -> None:
+def _remove_stale_folders(parent: str) -> None:
     """Remove the folders of killed servers."""
     if sys.platform == "win32":
         return
@@ -386,12 +387,12 @@ def _remove_left(parent: str) -> None:
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_uid != os.getuid():
                     continue
-                other = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
+                lock = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
                 try:
-                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove_tree(entry.path)
                 finally:
-                    os.close(other)
+                    os.close(lock)
 
 
 def move_entries(source: str, target: str) -> None:
@@ -405,25 +406,29 @@ def move_entries(source: str, target: str) -> None:
         raise NotImplementedError
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
-    def move(path: str, here: int | None, there: int | None, below: str, depth: int) -> None:
-        with ExitStack() as opened:
-            inner = os.open(path, flags, dir_fd=here)
-            opened.callback(os.close, inner)
-            outer = os.open(below, flags, dir_fd=there)
-            opened.callback(os.close, outer)
-            for name in os.listdir(inner):
+    def move(
+        source_path: str, source_parent: int | None, target_parent: int | None, target_path: str, depth: int
+    ) -> None:
+        with ExitStack() as stack:
+            source_folder = os.open(source_path, flags, dir_fd=source_parent)
+            stack.callback(os.close, source_folder)
+            target_folder = os.open(target_path, flags, dir_fd=target_parent)
+            stack.callback(os.close, target_folder)
+            for name in os.listdir(source_folder):
                 with suppress(OSError):
                     try:
-                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                        os.rename(name, name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
                     except NotADirectoryError:
-                        os.unlink(name, dir_fd=outer)
-                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                        os.unlink(name, dir_fd=target_folder)
+                        os.rename(name, name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
                     except IsADirectoryError:
-                        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=outer, dst_dir_fd=outer)
-                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                        os.rename(
+                            name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=target_folder, dst_dir_fd=target_folder
+                        )
+                        os.rename(name, name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
                     except OSError as error:
                         if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and depth < DEEPEST:
-                            move(name, inner, outer, name, depth + 1)
+                            move(name, source_folder, target_folder, name, depth + 1)
 
     move(source, None, None, target, 0)
 
@@ -439,7 +444,7 @@ def remove_tree(folder: str) -> None:
         top = _open_own(folder, None)
         try:
             # The lock file is removed last: if this process is killed before that, another server removes the rest.
-            _empty(top, kept=LOCK_NAME)
+            _empty(top, kept_name=LOCK_NAME)
             _empty(top)
         finally:
             os.close(top)
@@ -451,9 +456,9 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
 
     Returns how many bytes and entries were counted in it, or zeros if it was not emptied.
     """
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         top = _open_own(folder, None)
-        opened.callback(os.close, top)
+        stack.callback(os.close, top)
         size, count, is_too_much = _measure(top, most_bytes)
         if not is_too_much:
             return 0, 0
@@ -461,7 +466,7 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
     return size, count
 
 
-def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
+def measure_folder(folder: str, most_bytes: int) -> tuple[int, bool]:
     """Return the bytes counted in a client's folder, and whether it is too large."""
     top = _open_own(folder, None)
     try:
@@ -477,24 +482,25 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    way = [(top, _entries(top))]  # the folders from the top to the current one, each with its remaining entries
-    while way and count < MAX_TEMPORARY and not is_deep:
-        here, entries = way[-1]
+    # The folders from the top to the current one, each with its remaining entries
+    open_folders = [(top, _entries(top))]
+    while open_folders and count < MAX_TEMPORARY and not is_deep:
+        folder, entries = open_folders[-1]
         entry = next(entries, None)
         if entry is None:
-            way.pop()
-            if way:
-                os.close(here)
+            open_folders.pop()
+            if open_folders:
+                os.close(folder)
             continue
         count += 1
         with suppress(OSError):
             size += entry.stat(follow_symlinks=False).st_blocks * 512
             if entry.is_dir(follow_symlinks=False):
-                inner = _open_own(entry.name, here)
-                way.append((inner, _entries(inner)))
-                is_deep = len(way) > DEEPEST
-    for here, _ in way[1:]:
-        os.close(here)
+                inner = _open_own(entry.name, folder)
+                open_folders.append((inner, _entries(inner)))
+                is_deep = len(open_folders) > DEEPEST
+    for folder, _ in open_folders[1:]:
+        os.close(folder)
     return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
@@ -509,25 +515,25 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 def _open_own(name: str, folder: int | None) -> int:
     """Open a folder of this server without following symlinks. Restores the owner's access if a command removed it."""
     if sys.platform == "linux":
-        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
-            mode = os.fstat(place).st_mode
+            mode = os.fstat(descriptor).st_mode
             if mode & 0o700 != 0o700:
-                os.chmod(f"/proc/self/fd/{place}", mode | 0o700)
-            return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=place)
+                os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
         finally:
-            os.close(place)
+            os.close(descriptor)
     flags = os.O_RDONLY if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     return os.open(name, flags, dir_fd=folder)
 
 
-def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
-    """Remove the contents of an open folder, except the entry `kept`.
+def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
+    """Remove the contents of an open folder, except the entry `kept_name`.
 
     There is a time limit, because commands may keep adding entries. Nested folders are moved to the top before they are
     emptied, so that none is too deep.
     """
-    late = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
 
     def is_folder(name: str, folder: int) -> bool:
         try:
@@ -537,14 +543,14 @@ def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
         return False
 
     has_removed = True
-    while has_removed and time.monotonic() < late:
+    while has_removed and time.monotonic() < deadline:
         has_removed = False
         for name in os.listdir(top):
-            with suppress(OSError), ExitStack() as opened:
-                if name == kept or not is_folder(name, top):
+            with suppress(OSError), ExitStack() as stack:
+                if name == kept_name or not is_folder(name, top):
                     continue
                 inner = _open_own(name, top)
-                opened.callback(os.close, inner)
+                stack.callback(os.close, inner)
                 for child in os.listdir(inner):
                     with suppress(OSError):
                         if is_folder(child, inner):
@@ -555,7 +561,7 @@ def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
                 has_removed = True
 
 
-def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
+def make_mount_point(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
     """Create a mount point inside a client's folder, at the path made of `names`. Return True if a file was created.
 
     Entries of the wrong kind in this path are renamed. Symlinks, which commands may create, are not followed.
@@ -564,22 +570,22 @@ def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
         raise NotImplementedError
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
     is_new = False
-    with ExitStack() as opened:
-        here = os.open(folder, flags)
-        opened.callback(os.close, here)
-        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
-            wants_file = is_file and left == 0
+    with ExitStack() as stack:
+        parent = os.open(folder, flags)
+        stack.callback(os.close, parent)
+        for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+            wants_file = is_file and remaining == 0
             with suppress(FileNotFoundError):
-                mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+                mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
                 if not (stat.S_ISREG(mode) if wants_file else stat.S_ISDIR(mode)):
-                    os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=here, dst_dir_fd=here)
+                    os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=parent, dst_dir_fd=parent)
             with suppress(FileExistsError):
                 if wants_file:
-                    os.close(os.open(name, _FLAGS, 0o644, dir_fd=here))
+                    os.close(os.open(name, _FLAGS, 0o644, dir_fd=parent))
                     is_new = True
                 else:
-                    os.mkdir(name, 0o755, dir_fd=here)
+                    os.mkdir(name, 0o755, dir_fd=parent)
             if not wants_file:
-                here = os.open(name, flags, dir_fd=here)
-                opened.callback(os.close, here)
+                parent = os.open(name, flags, dir_fd=parent)
+                stack.callback(os.close, parent)
     return is_new

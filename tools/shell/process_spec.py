@@ -78,10 +78,11 @@ class EndedEarlyError(Exception):
 class MountStep(NamedTuple):
     """One mount in the namespaces of another process. The paths are absolute in that process and have no symlinks."""
 
-    what: str  # the source; empty for `place` itself
+    source: str  # path to mount; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether `what` is moved to `place`; otherwise it is copied there, with all mounts under it
+    # Whether `source` is moved to `place`; otherwise, it and all mounts under it are copied there
+    is_moved: bool = False
 
 
 class Process(Protocol):
@@ -105,11 +106,11 @@ class Process(Protocol):
         """Return the ids of all its running processes, including the program."""
         ...
 
-    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
+    async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
         """Perform mounts in the namespaces of a process that the program started.
 
-        Waits until that process's id can be read from the descriptor `told`, and raises an `OSError` on failure. Until
-        the id or the end of `told` can be read, other requests about the program wait.
+        Waits until that process's id can be read from the descriptor `pid_descriptor`, and raises an `OSError` on
+        failure. Until the id or the end of `pid_descriptor` can be read, other requests about the program wait.
         """
         ...
 
@@ -129,7 +130,7 @@ class Process(Protocol):
         ...
 
 
-def printed(process: Process) -> str:
+def unread_output(process: Process) -> str:
     """Return the beginning of the unread output."""
     with suppress(BlockingIOError):
         return os.read(process.output, 4096).decode("utf-8", "replace")
@@ -216,9 +217,10 @@ class Confinement(Protocol):
         client_key: str = "",
         /,
     ) -> ConfinedCommand:
-        """Put a command into its view. Raises a `ToolError` if that is impossible, because a view is never widened.
+        """Put a command into its view.
 
-        The roots are real paths of the workspace folders. `private_folder`, if given, is a blocking function that
-        creates the folder for the client's `/tmp`.
+        Raises a `ToolError` if that is impossible; the command never runs in a wider view instead. The roots are real
+        paths of the workspace folders. `private_folder`, if given, is a blocking function that creates the folder for
+        the client's `/tmp`.
         """
         ...

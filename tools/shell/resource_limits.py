@@ -21,7 +21,7 @@ PROCESS_STEP = 256  # the limit is a multiple of this, so that successive comman
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
-TURN_SECONDS = 1.0  # how long to wait for other servers that create their groups, which takes them milliseconds
+TURN_SECONDS = 1.0  # how long to wait while other servers create their groups, which takes milliseconds
 
 
 def default_limits() -> ResourceLimits:
@@ -94,26 +94,27 @@ class ProcessGroupLimit:
     def _make_in(self, parent: str) -> bool:
         """Create the group, after removing those of dead servers. Return True if it can count processes."""
         group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
-        with suppress(OSError), ExitStack() as opened:
-            turn = _opened(parent)
-            opened.callback(os.close, turn)
-            # Otherwise, another server could take the new group for one of a dead server before it is locked. The wait
-            # is bounded, because the server whose turn it is may be stopped.
+        with suppress(OSError), ExitStack() as stack:
+            parent_lock = _open_folder(parent)
+            stack.callback(os.close, parent_lock)
+            # Lock the parent meanwhile: otherwise, another server could mistake the new group, while it is not yet
+            # locked, for a dead server's group. The wait is bounded, because the server that holds the lock may be
+            # suspended.
             end = time.monotonic() + TURN_SECONDS
-            while try_lock(turn) is False and time.monotonic() < end:
+            while try_lock(parent_lock) is False and time.monotonic() < end:
                 time.sleep(POLL_SECONDS)
             for name in filter(lambda name: name.startswith(_GROUP_NAME), os.listdir(parent)):
                 with suppress(OSError):
-                    other = _opened(os.path.join(parent, name))
-                    if try_lock(other):
+                    other_group = _open_folder(os.path.join(parent, name))
+                    if try_lock(other_group):
                         _remove(os.path.join(parent, name))
-                    os.close(other)
+                    os.close(other_group)
             os.mkdir(group)
             # Do not create the file: it does not exist if processes are not counted here.
             limit = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
-            opened.callback(os.close, limit)
+            stack.callback(os.close, limit)
             os.write(limit, str(GROUP_PROCESSES).encode())
-            self._lock = _opened(group)
+            self._lock = _open_folder(group)
             try_lock(self._lock)
             self._group = group
             return True
@@ -121,7 +122,7 @@ class ProcessGroupLimit:
         return False
 
 
-def _opened(folder: str) -> int:
+def _open_folder(folder: str) -> int:
     return os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
 
 

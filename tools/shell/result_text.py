@@ -22,7 +22,7 @@ _ItemT = TypeVar("_ItemT")
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
 MAX_NAMED = 10
-# Share of a command's time limit above which the result says how to get more time (as in Qwen Code)
+# If a command takes at least this fraction of its time limit, the result says how to get more time (as in Qwen Code)
 NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
@@ -92,9 +92,9 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
     }
 
 
-def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
+def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
     """Return the content for the model about a finished command. `directory` is the folder that the call named."""
-    shown, status, request = finished.shown, finished.exit, finished.request
+    output, status, request = command.shown_output, command.exit, command.request
     lines: list[str] = []
     if directory is not None:
         lines.append(f"Directory: {shown_whole_path(directory)}")
@@ -102,78 +102,88 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Exit Code: {status.code}")
     if status is not None and status.signal is not None:
         lines.append(f"Signal: {status.signal}")
-    if finished.left_running:
-        pids = f"PIDs {_named(finished.left_running, str)}"
-        if finished.job is None:
-            why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
-            then = "Let the command wait for them, or stop a job with stop_background_job first."
-            lines.append(f"Note: the command left processes running ({pids}). They were stopped, because {why}. {then}")
+    if command.left_running:
+        pids = f"PIDs {_list_items(command.left_running, str)}"
+        if command.job is None:
+            reason = f"this client cannot have background jobs, or already has {MAX_RUNNING}"
+            advice = "Let the command wait for them, or stop a job with stop_background_job first."
+            lines.append(
+                f"Note: the command left processes running ({pids}). They were stopped, because {reason}. {advice}"
+            )
         else:
             lines.append(
-                f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
+                f"Background Jobs: {command.job.id} ({pids}), left running by the command. read_background_output "
                 "shows the output, and stop_background_job ends the job."
             )
     # The arguments always end with the shell, -c and the command.
-    if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
+    if command.running.confined_command.spec.argv[-3] == POSIX_SHELL:
         lines.append(f"Note: bash is not installed; {POSIX_SHELL} ran the command.")
-    if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
+    if command.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
         lines.append(
-            f"Note: the command took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work, set a "
-            "larger timeout, or use is_background."
+            f"Note: the command used {command.seconds:.0f} s of its {request.timeout_seconds:g} s time limit. For "
+            "longer work, set a larger timeout, or use is_background."
         )
-    lines += _explanations(finished)
-    lines += sandbox_notes(finished.running.changes)
+    lines += _explanations(command)
+    lines += sandbox_notes(command.running.changes)
     parts: list[Part] = []
-    if shown.is_cut or shown.is_binary:
-        what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
-        if shown.file is None:
-            where = "The rest was not kept. Print less, or write it to a file in the workspace."
+    if output.is_cut or output.is_binary:
+        description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
+        if output.file is None:
+            location = "The rest was not kept. Print less, or write the output to a file in the workspace."
         else:
-            how = "" if shown.is_binary else ". Read it with read_file, from the end with a negative offset"
-            lacking = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
-            where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
-        parts = kept_output(shown, "output of the command")
-        lines.append(f"Note: the output is {size(shown.total)} long, and {what}. {where}")
-    if shown.note:
-        lines.append(f"Note: {shown.note}")
-    lines.append(_output_block(shown))
+            hint = "" if output.is_binary else ". Read it with read_file; a negative offset reads from the end"
+            lacking = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
+            location = f"All of it{lacking} is in {shown_whole_path(output.file)}{hint}."
+        parts = kept_output(output, "output of the command")
+        lines.append(f"Note: the output is {size(output.total)} long, and {description}. {location}")
+    if output.note:
+        lines.append(f"Note: {output.note}")
+    lines.append(_output_block(output))
     return [TextPart("\n".join(lines)), *parts]
 
 
-def _explanations(finished: FinishedCommand) -> list[str]:
+def _explanations(command: FinishedCommand) -> list[str]:
     """Return notes about what may have made a command fail: its view, hidden secrets, withheld variables."""
-    confined, text = finished.running.confined, finished.shown.text
+    confined_command, text = command.running.confined_command, command.shown_output.text
     notes: list[str] = []
-    has_failed = finished.exit is None or finished.exit.code != 0
-    if confined.view is not ViewKind.UNCONFINED:
+    has_failed = command.exit is None or command.exit.code != 0
+    if confined_command.view is not ViewKind.UNCONFINED:
         # The exit status does not show whether the view was too small, because `grep`, `diff` and `test` return 1 in
         # normal use.
-        if ways := [*_ways_to_files(finished), *_ways_to_others(finished)]:
-            is_landlock, has_network = confined.engine is Engine.LANDLOCK, confined.network is Network.HOST
+        if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
+            is_landlock, has_network = (
+                confined_command.engine is Engine.LANDLOCK,
+                confined_command.network is Network.HOST,
+            )
             without = "no network" if is_landlock else "no network except a loopback inside the sandbox"
             network = "the network" if has_network else without
-            notes.append(f"Note: the command ran in the {confined.view.value} view, with {network}. {' '.join(ways)}")
-        if has_failed and confined.withheld:
-            words = set(re.findall(r"[\w-]+", f"{finished.request.command}\n{text}".lower()))
+            notes.append(
+                f"Note: the command ran in the {confined_command.view.value} view, with {network}. {' '.join(hints)}"
+            )
+        if has_failed and confined_command.withheld:
+            words = set(re.findall(r"[\w-]+", f"{command.request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
             # Without its settings, a program may contact other servers or not know the user.
-            lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
+            lacks_settings = (
+                lacks_login or confined_command.network is Network.HOST or _NO_SETTINGS.search(text) is not None
+            )
             causes = [
                 place.path
-                for place in confined.withheld
+                for place in confined_command.withheld
                 if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
             ]
             if causes:
-                hidden = _named(causes, shown_whole_path)
+                hidden_paths = _list_items(causes, shown_whole_path)
                 notes.append(
-                    f"Note: the command may have failed because the sandbox hides {hidden} to protect secrets. Ask the "
-                    "user to run the command, or ask the operator to add the paths that it needs to shell.readable."
+                    f"Note: the command may have failed because the sandbox hides {hidden_paths} to protect secrets. "
+                    "Ask the user to run the command, or ask the operator to add the paths that it needs to "
+                    "shell.readable."
                 )
     if has_failed:
         # Variables that the output complains about, and that were withheld from the command.
         words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
         words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
-        if lacking := sorted(words & os.environ.keys() - confined.spec.environment.keys()):
+        if lacking := sorted(words & os.environ.keys() - confined_command.spec.environment.keys()):
             notes.append(
                 f"Note: commands do not get {', '.join(lacking)} from the server's environment. The operator can set "
                 "what they need in shell.env."
@@ -181,106 +191,108 @@ def _explanations(finished: FinishedCommand) -> list[str]:
     return notes
 
 
-def _ways_to_files(finished: FinishedCommand) -> list[str]:
+def _file_hints(command: FinishedCommand) -> list[str]:
     """Return how to get more access to files, if the output suggests that the view was too small."""
-    confined, text, request = finished.running.confined, finished.shown.text, finished.request
+    confined_command, text, request = command.running.confined_command, command.shown_output.text, command.request
     lines = text.splitlines()
-    is_reading, is_landlock = confined.view is ViewKind.READING, confined.engine is Engine.LANDLOCK
-    ways: list[str] = []
-    home = confined.spec.environment.get("HOME") or "~"
+    is_reading, is_landlock = confined_command.view is ViewKind.READING, confined_command.engine is Engine.LANDLOCK
+    hints: list[str] = []
+    home = confined_command.spec.environment.get("HOME") or "~"
     if _WRITE_REFUSED.search(text):
-        kept = request.view.restrictions.why.items()
+        reasons = request.view.restrictions.why.items()
         names = set(re.split(r"[\s'\"`:/]+", text))
-        rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in names)
+        rules = dict.fromkeys(reason for path, reason in reasons if path in request.roots or basename(path) in names)
         if is_reading:
-            ways.append('Set needs: "write" to ask the user for a view in which the command can change files.')
+            hints.append('Set needs: "write" to ask the user for a view in which the command can change files.')
         elif not rules:
-            ways.append(
+            hints.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
-                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files that "
-                "they name or reach by cd. Files in the workspace that other programs execute or obey (hooks, settings "
-                "of git, editors and agents) can be changed with write_file and edit, with the user's consent. A "
-                "command that also names such files can remove their folder (rm -rf x/.git x)."
+                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
+                "folders that they name or enter with cd. Files in the workspace that other programs execute or obey "
+                "(hooks, settings of git, editors and agents) can be changed with write_file and edit, with the user's "
+                "consent. A command that also names such files can remove their folder (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
-                ways.append(
+                hints.append(
                     "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
                     '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some '
                     "of the files."
                 )
         if rules:
-            named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
-            is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
-            ways.append(
-                f"Protected by {named}."
+            rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
+            is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
+            hints.append(
+                f"Protected by {rule_list}."
                 + ("" if is_denied else " To request access, name the file in the command; the user may then be asked.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
-        ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
+        hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        ways.append(
-            "The command ran in the reading view with network access, so its /tmp started empty: set needs: "
+        hints.append(
+            "The command ran in the reading view with network access, so its /tmp started empty. Set needs: "
             '"write" to ask the user for a view with the session\'s /tmp.'
             if is_reading
             else "A rule rather than the user allowed the command, so its /tmp started empty. To request access to the "
             "session's /tmp, write the file's path in the command; the user is then asked."
         )
     if is_reading and not is_landlock and _WORK.search(request.command):
-        ways.append(
+        hints.append(
             "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
             'and commands with needs: "write" find them under that path.'
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
-        ways.append(
+        hints.append(
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "
             '"write" to ask the user for a view in which git sees the repository.'
         )
     if _CLOSED.search(text):
-        ways.append(
+        hints.append(
             "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
             "user may then be asked."
         )
-    return ways
+    return hints
 
 
-def _ways_to_others(finished: FinishedCommand) -> list[str]:
+def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     """Return how to reach the network and other programs, if the output suggests that the view was too small."""
-    confined, text, request = finished.running.confined, finished.shown.text, finished.request
-    is_landlock = confined.engine is Engine.LANDLOCK
-    ways: list[str] = []
-    if confined.network is not Network.HOST and _NO_NETWORK.search(text):
-        ways.append('Set needs: "network" to ask the user for network access.')
-    elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
-        who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
-        ways.append(
-            f"A port can be reached only if {who} listens on it, in the sandbox. To reach a port of the machine, or of "
-            'a job with network access, set needs: "network".'
+    confined_command, text, request = command.running.confined_command, command.shown_output.text, command.request
+    is_landlock = confined_command.engine is Engine.LANDLOCK
+    hints: list[str] = []
+    if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
+        hints.append('Set needs: "network" to ask the user for network access.')
+    elif confined_command.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
+        listener = "this command" if confined_command.network is Network.OWN_LOOPBACK else "a command of this session"
+        hints.append(
+            f"A port can be reached only if {listener} listens on it in the sandbox. To reach a port on the machine, "
+            'or a port opened by a job with network access, set needs: "network".'
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
-        ways.append(
+        hints.append(
             "With network access, a command uses the machine's loopback. A server that a command without network "
             "access has started can be reached only by commands without network access: name no other hosts, and do "
             "not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
-        ways.append("Sockets of other programs, such as docker, are not in the sandbox. Let the user run the command.")
+        hints.append(
+            "Sockets of other programs, such as docker, are not in the sandbox. Ask the user to run the command."
+        )
     if not is_landlock and _NO_SOCKET.search(text):
-        ways.append(
+        hints.append(
             "Commands cannot create UNIX sockets, not even for their own processes (managers and fork servers of "
             "multiprocessing, tmux, agents). Use pipes or a port on 127.0.0.1, or ask the user to run the command."
         )
-    ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
+    ends = _ENDS_PROCESSES[command.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
-        ways.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
-    return ways
+        hints.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
+    return hints
 
 
-def kept_output(shown: ShownOutput, title: str) -> list[Part]:
+def kept_output(output: ShownOutput, title: str) -> list[Part]:
     """Return a reference to the file with the whole output, if there is one."""
-    if shown.file is None:
+    if output.file is None:
         return []
-    kind = "application/octet-stream" if shown.is_binary else "text/plain"
-    return [FileDataPart(Path(shown.file).as_uri(), title, kind, shown.total - shown.missing)]
+    kind = "application/octet-stream" if output.is_binary else "text/plain"
+    return [FileDataPart(Path(output.file).as_uri(), title, kind, output.total - output.missing)]
 
 
 def sandbox_notes(changes: SandboxChanges) -> list[str]:
@@ -290,36 +302,38 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
         if not moves:
             continue
-        named = _named(moves, lambda move: f"{shown_whole_path(move[0])} (now {shown_whole_path(move[1])})")
-        how = (
-            f"they were renamed in place: {named}. They could not be moved out of the workspace, or are too "
+        move_list = _list_items(moves, lambda move: f"{shown_whole_path(move[0])} (now {shown_whole_path(move[1])})")
+        explanation = (
+            f"they were renamed in place: {move_list}. They could not be moved out of the workspace, or are too "
             "large to copy to another file system (more than 100 MB, or 10,000 files and folders). Tell the user, who "
             "can rename the wanted files back and remove the others."
             if is_renamed
-            else f"they were moved out of the workspace: {named}. They stay there after this session, until the "
+            else f"they were moved out of the workspace: {move_list}. They stay there after this session, until the "
             "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "
             "ask the operator to add them to shell.writable."
         )
-        notes.append(f"Note: the command created files that programs outside the sandbox would execute, so {how}")
+        notes.append(
+            f"Note: the command created files that programs outside the sandbox would execute, so {explanation}"
+        )
     if changes.unmovable:
         notes.append(
             "Note: the command created files that programs outside the sandbox execute, and they could not be moved: "
-            f"{_named(changes.unmovable, shown_whole_path)}. Tell the user."
+            f"{_list_items(changes.unmovable, shown_whole_path)}. Tell the user."
         )
     if changes.changed:
         notes.append(
             "Note: these files, which programs outside the sandbox execute, changed or vanished during the command: "
-            f"{_named(changes.changed, shown_whole_path)}. Tell the user."
+            f"{_list_items(changes.changed, shown_whole_path)}. Tell the user."
         )
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
-            "be write-protected, because there are too many. The command could change those that are nested deepest."
+            "be write-protected, because there are too many. The command could change the most deeply nested ones."
         )
     if changes.not_lasting:
         notes.append(
             "Note: the workspace is in /tmp, and everything else in /tmp is deleted after a command. Deleted: "
-            f"{_named(changes.not_lasting, shown_whole_path)}. Keep what you need in the workspace."
+            f"{_list_items(changes.not_lasting, shown_whole_path)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:
         notes.append(
@@ -329,33 +343,34 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.has_overfilled:
         notes.append(
             "Note: the command was stopped, because its temporary files exceeded the limit for their number, size or "
-            "depth. Deleted files that it still had open count too. Print less, or write to the workspace."
+            "depth. Deleted files that it still had open count too. Write fewer temporary files, or set "
+            'needs: "write" and write to the workspace.'
         )
     if changes.temporary_files:
         notes.append(
-            f"Note: the command's temporary files were removed, because they were too many or too large, or nested too "
-            f"deeply. Size: {size(changes.temporary_bytes)}. Files and folders: {changes.temporary_files:,}."
+            "Note: the command's temporary files were removed, because there were too many, or they were too large or "
+            f"too deeply nested. Size: {size(changes.temporary_bytes)}. Files and folders: {changes.temporary_files:,}."
         )
     return notes
 
 
-def _named(items: Sequence[_ItemT], shown: Callable[[_ItemT], str]) -> str:
+def _list_items(items: Sequence[_ItemT], format_item: Callable[[_ItemT], str]) -> str:
     """Join items for a sentence. If there are many, name only the first ones."""
-    more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
-    return ", ".join(map(shown, items[:MAX_NAMED])) + more
+    remainder = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
+    return ", ".join(map(format_item, items[:MAX_NAMED])) + remainder
 
 
-def _output_block(shown: ShownOutput) -> str:
-    if shown.is_binary:
-        return f"Output: (binary, {size(shown.total)})"
-    return f"Output:\n{shown.text}" if shown.text else "Output: (empty)"
+def _output_block(output: ShownOutput) -> str:
+    if output.is_binary:
+        return f"Output: (binary, {size(output.total)})"
+    return f"Output:\n{output.text}" if output.text else "Output: (empty)"
 
 
-def run_display(finished: FinishedCommand) -> str:
+def run_display(command: FinishedCommand) -> str:
     """Return the text for a person: the end of the output. If the command printed nothing, return how it exited."""
-    text, status = finished.shown.text, finished.exit
-    if finished.shown.is_binary:
-        return f"Binary output, {size(finished.shown.total)}"
+    text, status = command.shown_output.text, command.exit
+    if command.shown_output.is_binary:
+        return f"Binary output, {size(command.shown_output.total)}"
     if len(text) > DISPLAY_CHARS:
         _, _, whole_lines = text[-DISPLAY_CHARS:].partition("\n")
         return f"[...]\n{whole_lines or text[-DISPLAY_CHARS:]}"
@@ -365,53 +380,59 @@ def run_display(finished: FinishedCommand) -> str:
         return f"Command was killed by {status.signal}"
     if status is not None and status.code:
         return f"Command exited with code {status.code}"
-    return f"Still running in the background: {finished.job.id}" if finished.job is not None else ""
+    return f"Still running in the background: {command.job.id}" if command.job is not None else ""
 
 
-def run_facts(finished: FinishedCommand) -> dict[str, Any]:
-    shown = finished.shown
+def run_facts(command: FinishedCommand) -> dict[str, Any]:
+    output = command.shown_output
     return {
-        **_running_facts(finished.running),
-        **program_facts(finished.exit, seconds=finished.seconds, total=shown.total, file=shown.file),
-        "timedOut": finished.ending is not Ending.EXITED,
-        "jobId": finished.job.id if finished.job is not None else None,
+        **_running_facts(command.running),
+        **program_facts(command.exit, seconds=command.seconds, total=output.total, file=output.file),
+        "timedOut": command.ending is not Ending.EXITED,
+        "jobId": command.job.id if command.job is not None else None,
     }
 
 
 def job_facts(job: Job) -> dict[str, Any]:
     output = job.running.output
-    facts = program_facts(job.exit, seconds=job.seconds, total=output.total, file=output.kept_in)
+    facts = program_facts(job.exit, seconds=job.seconds, total=output.total, file=output.file_path)
     return {**_running_facts(job.running), **facts, "jobId": job.id, "status": job.status.value}
 
 
 def _running_facts(running: RunningProgram) -> dict[str, Any]:
-    confined = running.confined
-    view = {"engine": confined.engine.value, "view": confined.view.value, "network": confined.network.value}
+    confined_command = running.confined_command
+    view = {
+        "engine": confined_command.engine.value,
+        "view": confined_command.view.value,
+        "network": confined_command.network.value,
+    }
     return {**view, "pid": running.process.pid}
 
 
-def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
+def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
     """Return the message for the model about a command that was stopped at a limit."""
-    shown, seconds = finished.shown, finished.request.timeout_seconds
-    if finished.ending is Ending.SILENT:
-        why = (
+    output, seconds = command.shown_output, command.request.timeout_seconds
+    if command.ending is Ending.SILENT:
+        reason = (
             f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was stopped with all its processes. "
             "Make it print its progress"
         )
     else:
-        why = f"took longer than {seconds:g} s and was stopped with all its processes. "
-        more = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
-        why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
-    sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
-    if shown.is_binary:
-        return f"{sentence} It had printed {size(shown.total)} of binary data."
-    if not shown.text:
+        reason = f"took longer than {seconds:g} s and was stopped with all its processes. "
+        longer_timeout = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
+        reason += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else longer_timeout
+    sentence = (
+        f"The command {reason}, or run it with is_background: true and read its output with read_background_output."
+    )
+    if output.is_binary:
+        return f"{sentence} It had printed {size(output.total)} of binary data."
+    if not output.text:
         return f"{sentence} It had printed nothing."
-    where = f" {size(shown.total)} (all of it: {shown_whole_path(shown.file)})" if shown.file is not None else ""
-    return f"{sentence} It had printed{where}:\n{shown.text}\n"
+    location = f" {size(output.total)} (all of it: {shown_whole_path(output.file)})" if output.file is not None else ""
+    return f"{sentence} It had printed{location}:\n{output.text}\n"
 
 
-def job_content(job: Job, shown: ShownOutput) -> str:
+def job_content(job: Job, output: ShownOutput) -> str:
     """Return the content for the model about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
@@ -420,17 +441,17 @@ def job_content(job: Job, shown: ShownOutput) -> str:
         )
         if job.request.view.network is Network.SESSION_LOOPBACK:
             lines.append(
-                "Only commands of this session, such as curl, reach the ports that it opens. For the user's browser or "
-                'web_fetch, start it with needs: "network".'
+                "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
+                'browser or web_fetch, start it with needs: "network".'
             )
-    return "\n".join([*lines, _output_block(shown)])
+    return "\n".join([*lines, _output_block(output)])
 
 
 def status_text(job: Job) -> str:
     """Return a job's status and how its shell exited."""
     if job.exit is None:
         return job.status.value
-    ended = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"
+    exit_text = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"
     if job.status is JobStatus.RUNNING:
-        return f"running; its shell has ended, {ended}"
-    return f"{job.status.value}, {ended}"
+        return f"running; its shell has exited ({exit_text})"
+    return f"{job.status.value}, {exit_text}"

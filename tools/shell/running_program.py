@@ -33,7 +33,7 @@ from tools.files.text_encodings import (
     shown_text,
 )
 from tools.machine.threads import THREADS
-from tools.shell.private_folders import OutputFile, PrivateFolder, measured
+from tools.shell.private_folders import OutputFile, PrivateFolder, measure_folder
 from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.text.terminal_text import terminal_text
 
@@ -42,7 +42,7 @@ GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Ge
 DRAIN_SECONDS = 0.05
 LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
 CLEAN_UP_SECONDS = 10.0  # time limit for stopping or closing a program, so that nothing waits forever for a hung disk
-LOOK_SECONDS = 1.0  # pause between checks of the free space
+SPACE_CHECK_SECONDS = 1.0  # pause between checks of the free space
 STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the size limit
 FILES_STEP = 10_000  # the folders are also measured whenever this many inodes have been used or freed
 
@@ -73,7 +73,7 @@ class RunningProgram:
     process: Process
     output: Output  # the program's output so far
     reader: OutputReader
-    confined: ConfinedCommand  # what was started, and how it is confined
+    confined_command: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
     on_closed: Callable[[], None]  # `StartQueue.end`, called when all resources are released
     # The changes to auto-run files and temporary files; known after `close`
@@ -84,7 +84,7 @@ class RunningProgram:
     _is_closed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        folders, most_bytes = self.confined.limited_folders()
+        folders, most_bytes = self.confined_command.limited_folders()
         if folders:
             self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
 
@@ -93,13 +93,13 @@ class RunningProgram:
 
         Deleted files that the program's processes still have open count too.
         """
-        rooms: list[tuple[int, int]] = []
+        free_space: list[tuple[int, int]] = []
         while not self.has_overfilled:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(SPACE_CHECK_SECONDS)
             with suppress(OSError, ExhaustedError):  # try again at the next check
-                now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
-                if now != rooms:
-                    rooms = now
+                current_space = await THREADS.run(partial(_free_space, folders, most_bytes // STEPS))
+                if current_space != free_space:
+                    free_space = current_space
                     pids = await self.process.left_running()
                     self.has_overfilled = await THREADS.run(partial(_are_overfull, folders, most_bytes, pids))
         await self.end()
@@ -136,7 +136,7 @@ class RunningProgram:
         self.process.close()
         try:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                self.changes = replace(await self.confined.release(), has_overfilled=self.has_overfilled)
+                self.changes = replace(await self.confined_command.release(), has_overfilled=self.has_overfilled)
         finally:
             self.on_closed()
             if self.output.file is not None:
@@ -144,34 +144,36 @@ class RunningProgram:
                     await self.output.file.close()
 
 
-def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
-    """Return the free space of each folder's file system, in steps of `step` bytes and of `FILES_STEP` files."""
+def _free_space(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
+    """Return the free space of each folder's file system, in units of `step` bytes and of `FILES_STEP` inodes."""
     if sys.platform == "win32":
         raise NotImplementedError
-    found = map(os.statvfs, folders)
-    return [(room.f_bavail * room.f_frsize // step, room.f_favail // FILES_STEP) for room in found]
+    statistics = map(os.statvfs, folders)
+    return [
+        (statistic.f_bavail * statistic.f_frsize // step, statistic.f_favail // FILES_STEP) for statistic in statistics
+    ]
 
 
 def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
     """Return True if the folders, plus deleted files that the processes still have open, exceed `most_bytes`."""
     if sys.platform == "win32":
         raise NotImplementedError
-    held = 0
+    folder_bytes = 0
     for folder in folders:
-        size, is_too_much = measured(folder, most_bytes)
+        size, is_too_much = measure_folder(folder, most_bytes)
         if is_too_much:
             return True
-        held += size
+        folder_bytes += size
     devices = {os.stat(folder).st_dev for folder in folders}
-    deleted: dict[tuple[int, int], int] = {}  # bytes, keyed by device and inode
+    deleted_files: dict[tuple[int, int], int] = {}  # bytes, keyed by device and inode
     for pid in pids:
         with suppress(OSError):
             for number in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     info = os.stat(f"/proc/{pid}/fd/{number}")
                     if not info.st_nlink and info.st_dev in devices:
-                        deleted[info.st_dev, info.st_ino] = info.st_blocks * 512
-    return held + sum(deleted.values()) > most_bytes
+                        deleted_files[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return folder_bytes + sum(deleted_files.values()) > most_bytes
 
 
 MAX_UTF8_BYTES = 4
@@ -185,8 +187,8 @@ def plain_text(data: bytes, codec: str = "utf-8") -> str:
 
     Undecodable bytes become U+FFFD. Overwritten or erased text is dropped. Other invisible characters become marks.
     """
-    odd = data.translate(None, _PLAIN)
-    if not odd:
+    other_bytes = data.translate(None, _PLAIN)
+    if not other_bytes:
         return data.decode("ascii")
     return visible(terminal_text(data.decode(codec, "replace").removeprefix("\ufeff")))
 
@@ -201,8 +203,8 @@ def whole_characters(data: bytes) -> bytes:
         length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
         end -= back if length > back else 0
         break
-    unfinished = _UNFINISHED.search(data, max(0, end - LONGEST_SEQUENCE), end)
-    return data[: unfinished.start() if unfinished else end]
+    partial_sequence = _UNFINISHED.search(data, max(0, end - LONGEST_SEQUENCE), end)
+    return data[: partial_sequence.start() if partial_sequence else end]
 
 
 def from_whole_character(data: bytes) -> bytes:
@@ -238,7 +240,7 @@ class ShownOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment. It can be converted to text in a thread, because that may take a while."""
+    """The output in memory at one moment. Converting it to text may take a while, and can be done in a thread."""
 
     head: bytes
     tail: bytes  # the end, or everything if `is_whole`
@@ -251,10 +253,13 @@ class OutputSnapshot:
         )
         if is_utf8(whole):
             return UTF_8.codec, ""
-        shown = shown_text(whole)
-        if shown.note:
-            return shown.encoding.codec, f"The output is not UTF-8; it is shown as {shown.encoding.name}, {shown.note}."
-        return shown.encoding.codec if shown.encoding.is_known and self.is_whole else UTF_8.codec, ""
+        decoded = shown_text(whole)
+        if decoded.note:
+            return (
+                decoded.encoding.codec,
+                f"The output is not UTF-8; it is shown as {decoded.encoding.name}, {decoded.note}.",
+            )
+        return decoded.encoding.codec if decoded.encoding.is_known and self.is_whole else UTF_8.codec, ""
 
     def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
         """Return the output as text without surrounding blank lines, and whether the middle was omitted."""
@@ -266,7 +271,8 @@ class OutputSnapshot:
             head, tail = whole[:head_chars], whole[head_chars - budget :]
         else:
             head = plain_text(whole_characters(self.head), codec).lstrip("\n")[:head_chars]
-            # The number of bytes per character varies by a factor of ten, so the part to read grows until it is enough.
+            # The number of bytes per character varies by a factor of ten, so convert a growing part of the end until it
+            # contains enough characters.
             tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
             size = 2 * tail_chars
             while True:
@@ -326,9 +332,9 @@ class Output:
         return self.total - self._recent_bytes
 
     @property
-    def kept_in(self) -> str | None:
+    def file_path(self) -> str | None:
         """The path of the file with the output, if it has content."""
-        return self.file.path if self.file is not None and self.file.kept else None
+        return self.file.path if self.file is not None and self.file.kept_bytes else None
 
     def keep_all(self) -> None:
         """Write all output to a file. Call this while everything is still in memory."""
@@ -368,26 +374,26 @@ class Output:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self.file.flush()
         missing = self.file.missing if self.file is not None else 0
-        return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.kept_in, missing)
+        return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.file_path, missing)
 
     def keep_only_end(self, size: int) -> None:
-        """Keep only the last `size` bytes in memory. Called when the output has ended; the file has the rest."""
+        """Keep only the last `size` bytes in memory. Called when the output has ended; the rest is in the file."""
         self._head.clear()
         end = self.tail(size)
         self._recent = deque([end])
         self._recent_bytes = len(end)
 
 
-READ_BYTES = 1 << 18  # bytes read per turn of the event loop, in about 50 microseconds
+READ_BYTES = 1 << 18  # bytes read per turn of the event loop; reading them takes about 50 microseconds
 # A larger pipe needs fewer turns. Linux allows this size (/proc/sys/fs/pipe-max-size) for every user except those with
 # many such pipes.
 PIPE_BYTES = 1 << 20
-USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe; a command that fills it prints a lot
+USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe, which is enlarged once a read returns this many bytes
 MAX_WAITING = 1 << 20  # while more bytes wait for the disk, reading pauses and the command waits
 
 
 class OutputReader:
-    """Fills an output from a non-blocking descriptor until its end. Does not close the descriptor."""
+    """Reads a non-blocking descriptor into an `Output` until end of file. Does not close the descriptor."""
 
     def __init__(self, descriptor: int, output: Output) -> None:
         self._descriptor = descriptor
@@ -457,7 +463,7 @@ class OutputWindow:
     start: int  # position of the first shown byte
     end: int  # position after the last shown byte, where the next window can start
     total: int  # bytes printed so far
-    lost: int = 0  # requested bytes before `start` that were not kept
+    lost_bytes: int = 0  # requested bytes before `start` that were not kept
     note: str = ""  # a sentence about the encoding, if the encoding is a guess
 
 
@@ -470,33 +476,33 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWind
         data = whole_characters(data)
         end -= size - len(data)
     # A final line ending does not start another line.
-    before = len(data) - data.endswith(b"\n")
+    position = len(data) - data.endswith(b"\n")
     for _ in range(lines):
-        before = data.rfind(b"\n", 0, before)
-        if before < 0:
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
             break
-    shown = data[before + 1 :]
-    if before < 0 and end > len(data):
-        shown = from_whole_character(shown)
-    text, note = await THREADS.run(partial(_text, shown))
-    return OutputWindow(text, end - len(shown), end, output.total, note=note)
+    last_part = data[position + 1 :]
+    if position < 0 and end > len(data):
+        last_part = from_whole_character(last_part)
+    text, note = await THREADS.run(partial(_text, last_part))
+    return OutputWindow(text, end - len(last_part), end, output.total, note=note)
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
     """Return the lines from a position (at most `output.total`), or from the first kept byte after it."""
     total, file = output.total, output.file
     start, data = position, b""
-    if position < output.tail_start and file is not None and position < file.kept:
+    if position < output.tail_start and file is not None and position < file.kept_bytes:
         with anyio.move_on_after(FLUSH_SECONDS):
             await file.flush()
         with suppress(OSError):
-            data = await THREADS.run(partial(file.read_at, position, min(WINDOW_BYTES, file.kept - position)))
+            data = await THREADS.run(partial(file.read_at, position, min(WINDOW_BYTES, file.kept_bytes - position)))
     if not data:
         tail = output.tail()
         start = max(position, output.total - len(tail))
         data = tail[len(tail) - (output.total - start) :][:WINDOW_BYTES]
     reaches_end = start + len(data) >= total
-    endings = [found.end() for found in re.finditer(rb"\n", data)]
+    endings = [newline.end() for newline in re.finditer(rb"\n", data)]
     if len(endings) >= lines:
         data = data[: endings[lines - 1]]
     elif not reaches_end:
@@ -504,7 +510,7 @@ async def lines_from(output: Output, position: int, lines: int, *, is_over: bool
     elif not is_over:
         data = whole_characters(data)
     text, note = await THREADS.run(partial(_text, data))
-    return OutputWindow(text, start, start + len(data), total, lost=start - position, note=note)
+    return OutputWindow(text, start, start + len(data), total, lost_bytes=start - position, note=note)
 
 
 def _text(data: bytes) -> tuple[str, str]:

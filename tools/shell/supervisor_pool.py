@@ -32,8 +32,8 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "bro
 MAX_IDLE = 4  # idle supervisors kept for the next programs
 ATTEMPTS = MAX_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
 BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has hundreds of sockets to accept
-# Pause between checks whether the broker has exited. After it has closed its socket or was killed, it usually exits
-# within a few of these pauses
+# Pause between checks whether the broker has exited. Once the broker has closed its socket or been killed, it usually
+# exits within a few of these pauses
 REAP_PAUSE_SECONDS = 0.002
 # How long after the grace period to kill a supervisor. The broker then kills the processes of the supervisor's program
 END_SECONDS = 3.0
@@ -66,7 +66,9 @@ class SupervisorPool:
                 if self._is_closed:
                     break
                 # Reuse the most recent supervisor with the same limits, because limits cannot be raised again.
-                idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
+                idle = next(
+                    (supervisor for supervisor in reversed(self._idle) if supervisor.limits == spec.limits), None
+                )
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
                         self._idle.remove(idle)
@@ -98,7 +100,9 @@ class SupervisorPool:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.give(theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN)
+                await self._broker.attach_supervisor(
+                    theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -135,19 +139,20 @@ class Launch(NamedTuple):
 
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
-    """Hold the descriptors for starting a program.
+    """Yield the message and descriptors for starting a program.
 
-    Raises a `ValueError` if the operating system cannot accept the spec.
+    Afterwards, closes the descriptors that it created, except those that the receiver has taken over. Raises a
+    `ValueError` if the operating system cannot accept the spec.
     """
-    launch = Launch(broker_messages.packed(spec), [], [])
-    with ExitStack() as held:
-        held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
+    launch = Launch(broker_messages.pack_run(spec), [], [])
+    with ExitStack() as stack:
+        stack.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
         for _ in range(1 + spec.separates_errors):
-            output, written = os.pipe()
-            held.callback(os.close, written)
-            launch.outputs.append(output)
-            launch.descriptors.append(written)
-            os.set_blocking(output, False)
+            read_end, write_end = os.pipe()
+            stack.callback(os.close, write_end)
+            launch.outputs.append(read_end)
+            launch.descriptors.append(write_end)
+            os.set_blocking(read_end, False)
         for content in spec.attachments.values():
             # An unnamed file contains the attachment.
             if sys.platform == "linux":
@@ -157,7 +162,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
 
                 with tempfile.TemporaryFile() as file:
                     descriptor = os.dup(file.fileno())
-            held.callback(os.close, descriptor)
+            stack.callback(os.close, descriptor)
             launch.descriptors.append(descriptor)
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)
@@ -172,13 +177,13 @@ class BrokerProcess:
     def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        followed = "group" if by_group else "descendants"
+        tracking = "group" if by_group else "descendants"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
                 self._pid = os.posix_spawn(
                     sys.executable,
-                    [sys.executable, "-I", "-S", SCRIPT, followed, str(usual_open_files())],
+                    [sys.executable, "-I", "-S", SCRIPT, tracking, str(usual_open_files())],
                     {},
                     file_actions=[
                         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
@@ -194,7 +199,7 @@ class BrokerProcess:
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._on_end)
 
-    async def give(self, channel: socket.socket, kind: bytes) -> None:
+    async def attach_supervisor(self, channel: socket.socket, kind: bytes) -> None:
         """Attach a supervisor to a socket: a new process or the shared one.
 
         Raises a `ConnectionError` if there is no broker.
@@ -245,10 +250,10 @@ class BrokerProcess:
     def _is_reaped(self) -> bool:
         if self._pid:
             try:
-                ended, _ = os.waitpid(self._pid, os.WNOHANG)
+                reaped_pid, _ = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                ended = self._pid  # if the server ignores SIGCHLD, the system has reaped it
-            if ended:
+                reaped_pid = self._pid  # if the server ignores SIGCHLD, the system has reaped it
+            if reaped_pid:
                 self._pid = 0
         return self._pid == 0
 
@@ -265,7 +270,7 @@ class NotTakenError(Exception):
 class SupervisorHandle:
     """The server's handle for a supervisor, which runs one program at a time, in its own process or in the shared one.
 
-    The end of the connection proves that nothing is left of the program.
+    If the other end of the connection is closed, none of the program's processes is left.
     """
 
     def __init__(
@@ -323,32 +328,32 @@ class SupervisorHandle:
 
     async def _send(self, kind: int, body: bytes, descriptors: list[int]) -> None:
         data = broker_messages.FRAME.pack(kind, len(body)) + body
-        sent = socket.send_fds(self._channel, [data], descriptors)
-        if sent < len(data):
-            await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
+        sent_bytes = socket.send_fds(self._channel, [data], descriptors)
+        if sent_bytes < len(data):
+            await self._loop.sock_sendall(self._channel, memoryview(data)[sent_bytes:])
 
-    def ask(self, kind: int, *numbers: int) -> None:
+    def send_request(self, kind: int, *numbers: int) -> None:
         """Send the supervisor a small message. Resume it first, because a program may have stopped it."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
-            self._channel.send(broker_messages.framed(kind, *numbers))
+            self._channel.send(broker_messages.frame(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
         """Return the ids of all running processes of the program; empty if the supervisor is gone."""
-        answer = self._expected()
-        self.ask(broker_messages.LIST)
+        answer = self._queue_answer()
+        self.send_request(broker_messages.LIST)
         return await answer
 
-    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        body = broker_messages.packed_mounts(steps)
-        answer = self._expected()
+    async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
+        body = broker_messages.pack_mounts(steps)
+        answer = self._queue_answer()
         with anyio.CancelScope(shield=True):  # half a message would corrupt the stream
-            await self._send(broker_messages.MOUNT, body, [told])
+            await self._send(broker_messages.MOUNT, body, [pid_descriptor])
         (number,) = await answer or (errno.ESRCH,)
         if number:
             raise OSError(number, "the mount failed")
 
-    def _expected(self) -> asyncio.Future[tuple[int, ...]]:
+    def _queue_answer(self) -> asyncio.Future[tuple[int, ...]]:
         answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
         self._answers.append(answer)
         return answer
@@ -360,19 +365,19 @@ class SupervisorHandle:
 
     def close(self) -> None:
         """Close the connection without waiting. The supervisor then stops its program's processes, and exits."""
-        self._lose(StartFailedError(0))
+        self._shut_down(StartFailedError(0))
 
-    def _read(self, why_ended: Exception | None = None) -> None:
+    def _read(self, exit_error: Exception | None = None) -> None:
         try:
             data = self._channel.recv(1 << 16)
         except BlockingIOError:
             return
         except ConnectionError:
             # This error means that the supervisor never read the request.
-            self._lose(NotTakenError())
+            self._shut_down(NotTakenError())
             return
         if not data:
-            self._lose(why_ended or StartFailedError(0))
+            self._shut_down(exit_error or StartFailedError(0))
             return
         self._received += data
         while len(self._received) >= broker_messages.FRAME.size:
@@ -382,9 +387,9 @@ class SupervisorHandle:
                 return
             body = bytes(self._received[broker_messages.FRAME.size : end])
             del self._received[:end]
-            self._take(kind, [number for (number,) in broker_messages.NUMBER.iter_unpack(body)])
+            self._handle(kind, [number for (number,) in broker_messages.NUMBER.iter_unpack(body)])
 
-    def _take(self, kind: int, numbers: list[int]) -> None:
+    def _handle(self, kind: int, numbers: list[int]) -> None:
         launch, answer = self._starting or (None, None)
         if kind == broker_messages.STARTED and launch is not None and answer is not None and not answer.done():
             program, self._pid = numbers
@@ -406,13 +411,13 @@ class SupervisorHandle:
             self.process = None
             self._on_free(self)
 
-    def _lose(self, why: Exception) -> None:
+    def _shut_down(self, error: Exception) -> None:
         if self._channel.fileno() < 0:
             return
         self._loop.remove_reader(self._channel.fileno())
         self._channel.close()
         if self._starting is not None and not self._starting[1].done():
-            self._starting[1].set_exception(why)
+            self._starting[1].set_exception(error)
             self._starting[1].exception()  # marks the error as retrieved, because the waiter may have been cancelled
         for waiting in self._answers:
             if not waiting.done():
@@ -442,14 +447,14 @@ class SupervisedProcess:
     async def left_running(self) -> tuple[int, ...]:
         return () if self._is_gone.is_set() else await self._supervisor.list()
 
-    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        await self._supervisor.mount(told, steps)
+    async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
+        await self._supervisor.mount(pid_descriptor, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
         """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
-                self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
+                self._supervisor.send_request(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
             if not self._is_gone.is_set() and not self._supervisor.is_shared:
@@ -473,7 +478,7 @@ class SupervisedProcess:
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
             # A real-time signal has no name.
-            name = next((each.name for each in signal.Signals if each == -code), f"SIG{-code}")
+            name = next((member.name for member in signal.Signals if member == -code), f"SIG{-code}")
             self._status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, name)
             self._has_exited.set()
 

@@ -4,7 +4,7 @@ The file has one hash per field, sorted, one per line, so that a reviewer sees w
 `formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change, the new
 number prevents the different hashes from being mistaken for changes by servers.
 
-A tool whose current version is not approved is blocked (`stop_of`); its placeholder is a `StoppedMCPTool`.
+A tool whose current version is not approved is blocked (`block_of`); its placeholder is a `BlockedMCPTool`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
-WATCHED = ("title", *sorted(_STOPPING))  # the fields of a tool that models see
-_APART = frozenset({"name", "_meta", *_FIELDS})  # fields that are handled separately; all others share one hash
+_BLOCKING_FIELDS = frozenset(
+    {"description", "inputSchema", "outputSchema"}
+)  # a change to one of these fields blocks the tool, because models rely on them
+WATCHED = ("title", *sorted(_BLOCKING_FIELDS))  # the fields of a tool that models see
+_SEPARATE_FIELDS = frozenset(
+    {"name", "_meta", *_FIELDS}
+)  # fields that are handled separately; all others share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
 def hash_of(value: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of the value as JSON: sorted keys, no blanks, only ASCII."""
+    """Return the SHA-256, in hexadecimal, of the value as compact JSON with sorted keys and only ASCII."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -56,41 +60,41 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
     ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
     if ui:
         entry["ui"] = hash_of(ui)
-    other = {key: value for key, value in definition.items() if key not in _APART}
-    if rest := {key: value for key, value in meta.items() if key not in ui}:
-        other["_meta"] = rest
-    if other:
-        entry["other"] = hash_of(other)
-    claimed = as_mapping(definition.get("annotations"))
-    if hints := {hint: claimed[hint] for hint in _HINTS if isinstance(claimed.get(hint), bool)}:
+    other_fields = {key: value for key, value in definition.items() if key not in _SEPARATE_FIELDS}
+    if other_meta := {key: value for key, value in meta.items() if key not in ui}:
+        other_fields["_meta"] = other_meta
+    if other_fields:
+        entry["other"] = hash_of(other_fields)
+    annotations = as_mapping(definition.get("annotations"))
+    if hints := {hint: annotations[hint] for hint in _HINTS if isinstance(annotations.get(hint), bool)}:
         entry["hints"] = hints
     return entry
 
 
 def server_entry(
-    written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
+    settings: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
 ) -> Json:
     """Return a server's entry in the file, without the hash of its program.
 
     Args:
-        written: The server's settings, with variables unexpanded.
+        settings: The server's settings, with variables unexpanded.
         server_info: The name and version that the server sent.
         instructions: The server's instructions; may be empty.
         lists: The server's lists, by their field names in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
-    entry: Json = {"command": hash_of([written.transport, *program_and_address(written)])}
+    entry: Json = {"command": hash_of([settings.transport, *program_and_address(settings)])}
     entry |= {"version": version} if version else {}
     entry |= {"instructions": hash_of(instructions)} if instructions else {}
-    named = (("prompts", "prompts", "name"), ("templates", "resourceTemplates", "uriTemplate"))
-    for place, kind, key in named:
-        if listed := {item[key]: hash_of(item) for item in lists.get(kind, ())}:
-            entry[place] = listed
+    sections = (("prompts", "prompts", "name"), ("templates", "resourceTemplates", "uriTemplate"))
+    for section, kind, key in sections:
+        if hashes := {item[key]: hash_of(item) for item in lists.get(kind, ())}:
+            entry[section] = hashes
     return {**entry, "tools": {tool["name"]: tool_entry(tool) for tool in lists.get("tools", ())}}
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Blocks.
+    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Does blocking I/O.
 
     A name such as `node` is not hashed, because it means a different program on each machine.
     """
@@ -112,45 +116,51 @@ class Difference:
     stops: bool = False  # whether the difference blocks calls to the tool
 
     def __str__(self) -> str:
-        what = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
-        return f"{what}{f', {self.field}' if self.field else ''}: {self.change}"
+        subject = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
+        return f"{subject}{f', {self.field}' if self.field else ''}: {self.change}"
 
 
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences between a tool and its approved state; `None` means that there is no such tool."""
+    """Yield the differences between a tool and its approved state.
+
+    If `approved` is `None`, the tool is not approved; if `now` is `None`, it is no longer listed.
+    """
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
         return
     for key in sorted(approved.keys() | now.keys()):
         if key != "hints" and approved.get(key) != now.get(key):
-            yield Difference(alias, name, key, _change(key, approved, now), stops=key in _STOPPING)
+            yield Difference(alias, name, key, _change(key, approved, now), stops=key in _BLOCKING_FIELDS)
     before, after = as_mapping(approved.get("hints")), as_mapping(now.get("hints"))
     for hint in _HINTS:
-        was, is_now = before.get(hint), after.get(hint)
-        if was is not is_now:
-            # Servers sometimes omit all annotations, for example after a reconnect. Omitted annotations never lead to
-            # fewer questions.
+        old_hint, new_hint = before.get(hint), after.get(hint)
+        if old_hint is not new_hint:
+            # Servers sometimes omit all annotations, for example after a reconnect. This does not block the tool,
+            # because the defaults for missing annotations never lead to fewer requests for consent.
             milder = "annotations" in now and {
-                "readOnlyHint": is_now is True,
-                "destructiveHint": is_now is False or was is True,
-                "openWorldHint": is_now is False,
+                "readOnlyHint": new_hint is True,
+                "destructiveHint": new_hint is False or old_hint is True,
+                "openWorldHint": new_hint is False,
             }.get(hint, False)
             yield Difference(alias, name, f"annotations.{hint}", "milder" if milder else "changed", stops=milder)
 
 
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences between a server and its approved state; `None` means that there is no such server."""
+    """Yield the differences between a server and its approved state.
+
+    If `approved` is `None`, the server is not approved; if `now` is `None`, it no longer exists.
+    """
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
     before, after = approved or Json(), now or Json()
     for key in sorted((before.keys() | after.keys()) - {"tools", "prompts", "templates"}):
         if approved is not None and now is not None and before.get(key) != after.get(key):
             yield Difference(alias, "", key, _change(key, before, after))
-    for place in ("prompts", "templates"):
-        old, new = as_mapping(before.get(place)), as_mapping(after.get(place))
+    for section in ("prompts", "templates"):
+        old, new = as_mapping(before.get(section)), as_mapping(after.get(section))
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
-                yield Difference(alias, "", f"{place}.{name}", _change(name, old, new))
+                yield Difference(alias, "", f"{section}.{name}", _change(name, old, new))
     old, new = as_mapping(before.get("tools")), as_mapping(after.get("tools"))
     for name in sorted(old.keys() | new.keys()):
         yield from tool_differences(alias, name, old.get(name), new.get(name))
@@ -227,41 +237,43 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stop:
+class ToolBlock:
     """The reason why a tool is blocked, and its placeholder."""
 
     definition: Mapping[str, Any]  # the placeholder's definition, in this server's words
-    shown: Mapping[str, Any]  # the tool's definition, with invisible characters marked
+    visible_definition: Mapping[str, Any]  # the tool's definition, with invisible characters marked
     entry: Json  # the entry that the lock file gets if this version is approved
     standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
-    closed: str  # why nothing can be approved, and what to do; empty if the lock file can be used
+    lock_problem: str  # why nothing can be approved, and what to do; empty if the lock file can be used
     version: str  # a hash of the tool, its entry and the reason
 
 
-def stop_of(alias: str, shown: Mapping[str, Any], entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
-    """Return the block on a tool, or `None` if the tool is approved.
+def block_of(
+    alias: str, visible_definition: Mapping[str, Any], entry: Json, changes: Iterable[Difference], lock: Lock
+) -> ToolBlock | None:
+    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved.
 
     Apart from the name, no text in the placeholder comes from the server.
     """
-    name = shown["name"]
-    stopping = [each for each in found if each.stops]
-    if not stopping and not lock.problem:
+    name = visible_definition["name"]
+    blocking = [change for change in changes if change.stops]
+    if not blocking and not lock.problem:
         return None
-    fields = ", ".join(each.field for each in stopping)
-    told = f"has added this tool since its tools were approved ({LOCK_NAME})"
+    fields = ", ".join(change.field for change in blocking)
+    reason = f"has added this tool since its tools were approved ({LOCK_NAME})"
     if fields:
-        told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
+        reason = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
     description = (
-        f"The server {alias} {told}. Calling it, without arguments, asks the user to approve its current version; "
+        f"The server {alias} {reason}. Calling it, without arguments, asks the user to approve its current version; "
         "its description and arguments are listed after that."
     )
     definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
-    visibility: Any = as_mapping(as_mapping(shown.get("_meta")).get("ui")).get("visibility")
+    visibility: Any = as_mapping(as_mapping(visible_definition.get("_meta")).get("ui")).get("visibility")
     if visibility in (["app"], ["model"], ["app", "model"], ["model", "app"]):
         definition["_meta"] = {"ui": {"visibility": visibility}}
     standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
     version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
-    return Stop(definition, shown, entry, standing, lock.why_closed, version)
+    return ToolBlock(definition, visible_definition, entry, standing, lock.why_closed, version)
 
 
 def read_lock(source: LockContent | None) -> Lock | None:
@@ -293,26 +305,26 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it contains merge conflict markers") from None
-        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise ValueError(f"it is not JSON{where}") from None
+        position = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise ValueError(f"it is not JSON{position}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
-        raise ValueError(f"its formula ({formula}) differs from that of this version ({FORMULA})")
+        raise ValueError(f"its formula ({formula}) differs from the one that this version uses ({FORMULA})")
     try:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
-        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
-        raise ValueError(f"the value at {place or 'its top'} does not belong in a lock file") from None
+        location = visible_line(".".join(str(key) for key in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
+        raise ValueError(f"the value at {location or 'its top'} does not belong in a lock file") from None
     return cast("dict[str, Json]", parsed["servers"])
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):  # of two values for a name, a reviewer may see the first, but the last would be used
+    members = dict(pairs)
+    if len(members) < len(pairs):  # of two values for a name, a reviewer may see the first, but the last would be used
         raise ValueError("an object has the same name twice")
-    return found
+    return members
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
@@ -328,39 +340,39 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     return text
 
 
-def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """Return `servers` with the tools in `approved` added or replaced; everything else is unchanged."""
-    after = dict(servers)
-    for alias, server in approved.items():
-        before = servers.get(alias, {"tools": {}})
-        after[alias] = {**before, "tools": {**before["tools"], **server["tools"]}}
-    return after
+def with_approved(servers: Mapping[str, Json], approvals: Mapping[str, Json]) -> dict[str, Json]:
+    """Return `servers` with the tools in `approvals` added or replaced; everything else is unchanged."""
+    merged = dict(servers)
+    for alias, server in approvals.items():
+        entry = servers.get(alias, {"tools": {}})
+        merged[alias] = {**entry, "tools": {**entry["tools"], **server["tools"]}}
+    return merged
 
 
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
-    """Approve these tools of a server in the file; everything else in it is unchanged. Blocks.
+    """Approve these tools of a server in the file; everything else in it is unchanged. Does blocking I/O.
 
     Raises:
         ToolError: The file cannot be used or written.
     """
     servers: dict[str, Json] = {}
-    after = b""
+    new_content = b""
 
-    def changed(content: bytes) -> bytes:
-        nonlocal servers, after
+    def add_approvals(content: bytes) -> bytes:
+        nonlocal servers, new_content
         servers = with_approved(parse_lock(content), {alias: {"tools": tools}})
-        after = lock_text(servers)
-        return after
+        new_content = lock_text(servers)
+        return new_content
 
     try:
-        rewrite(path, changed, AbortSignal())
+        rewrite(path, add_approvals, AbortSignal())
     except ValueError as error:
-        why = str(error)
+        reason = str(error)
     except (ToolError, OSError):
-        why = "it cannot be written"
+        reason = "it cannot be written"
     else:
-        return Lock(path, servers, digest=hashlib.sha256(after).hexdigest())
+        return Lock(path, servers, digest=hashlib.sha256(new_content).hexdigest())
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, next to the settings: {why}. Fix that, then approve again.",
+        f"Nothing was approved in {LOCK_NAME}, next to the settings: {reason}. Fix that, then approve again.",
     )

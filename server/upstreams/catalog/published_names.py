@@ -15,17 +15,17 @@ from typing import NamedTuple
 from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
-MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
+MAX_NAME = 128  # maximum length of a tool name in the specification (SEP-986)
 SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # the names of this server's own search tools
 MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
+_NOT_ACCEPTED = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
 _NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
 class NameChange(StrEnum):
-    """Why a published name differs from the wanted one, in words for people."""
+    """Why a published name differs from the usual one, as text for people."""
 
     LENGTH = "shortened to proxy.nameBudget"
     CHARACTERS = "changed, because clients accept only letters, digits, _ and -"
@@ -41,7 +41,7 @@ def full_name(alias: str, name: str) -> str:
 def rule_name(alias: str, name: str) -> str:
     """Return the full name, or a substitute if a rule cannot contain it.
 
-    Characters such as blanks and stars have a special meaning in rules.
+    Characters such as spaces and asterisks have a special meaning in rules.
     """
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
@@ -52,32 +52,32 @@ def is_changed(name: str) -> bool:
     return _MARKED.search(name) is not None
 
 
-def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
-    """Return the name to publish instead of `wanted`, and why the two differ; `None` if they do not.
+def shortened_name(name: str, original: str, budget: int) -> tuple[str, NameChange | None]:
+    """Return the name to publish instead of `name`, and why the two differ; `None` if they do not.
 
     The result depends only on these arguments (`original` is the full name), so it stays the same regardless of what
-    else is listed. A changed name ends with a mark. If `wanted` already ends like a mark, it is changed too, so that no
+    else is listed. A changed name ends with a mark. If `name` already ends like a mark, it is changed too, so that no
     name is mistaken for another's shortened form.
     """
-    if not wanted or _OTHER.search(wanted) is not None:
+    if not name or _NOT_ACCEPTED.search(name) is not None:
         change = NameChange.CHARACTERS
-    elif len(wanted) > budget:
+    elif len(name) > budget:
         change = NameChange.LENGTH
-    elif _MARKED.search(wanted):
+    elif _MARKED.search(name):
         change = NameChange.MARK
     else:
-        return wanted, None
-    return _marked(wanted, original, budget), change
+        return name, None
+    return _marked(name, original, budget), change
 
 
-def _marked(wanted: str, original: str, budget: int) -> str:
-    """Return the start of `wanted`, followed by a mark: a dash and a short hash of `original`.
+def _marked(name: str, original: str, budget: int) -> str:
+    """Return the start of `name`, followed by a mark: a dash and a short hash of `original`.
 
     The hash begins with a letter from g to v, so it never looks like a date or number.
     """
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
-    return _OTHER.sub("-", wanted)[: budget - MARK_LENGTH] + mark
+    return _NOT_ACCEPTED.sub("-", name)[: budget - MARK_LENGTH] + mark
 
 
 class Origin(NamedTuple):
@@ -145,7 +145,7 @@ class NameMap:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Candidate:
     origin: Origin
     name: str
     change: NameChange | None  # why the name differs from the one that the item would usually have
@@ -154,63 +154,77 @@ class _Wish:
     holder: str  # a description of what the name is reserved for; empty if it is free
 
 
-def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
+def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget: int) -> NameMap:
     """Assign a name to every item of `upstreams`.
 
-    A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
-    several items want the same name, prefixed names win; after that, the order of the configuration decides.
-    `upstreams` must include upstreams that have listed nothing yet, because names that begin with their alias are
-    reserved.
+    A prefixed name depends only on the alias, the item's own name and renames. Names in `taken_names` are never
+    assigned. If several items compete for a name, items with prefixed names have priority; among the others, the order
+    of the configuration decides. `upstreams` must include upstreams that have listed nothing yet, because names that
+    begin with their alias are reserved.
     """
-    aliases = {listed.alias for listed in upstreams}
-    wishes: list[_Wish] = []
-    for position, listed in enumerate(upstreams):
-        given = {new: old for old, new in listed.renamed.items()}
-        for name in dict.fromkeys(listed.names):
-            called = listed.renamed.get(name, name)
+    aliases = {name_list.alias for name_list in upstreams}
+    candidates: list[_Candidate] = []
+    for position, name_list in enumerate(upstreams):
+        old_names = {new: old for old, new in name_list.renamed.items()}
+        for name in dict.fromkeys(name_list.names):
+            new_name = name_list.renamed.get(name, name)
             # Hash the new name of a renamed item, so that the published name depends only on what the operator chose.
-            full = full_name(listed.alias, called)
-            published, change = shortened_name(full if listed.has_prefix else called, full, budget)
-            if change is None and called != name:
+            full = full_name(name_list.alias, new_name)
+            published_name, change = shortened_name(full if name_list.has_prefix else new_name, full, budget)
+            if change is None and new_name != name:
                 change = NameChange.RENAMED
-            alias, between, _ = published.partition(BETWEEN)
+            alias, between, _ = published_name.partition(BETWEEN)
             holder = ""
-            if published in taken:
+            if published_name in taken_names:
                 holder = "this server itself"
-            elif between and alias in aliases and alias != listed.alias:
+            elif between and alias in aliases and alias != name_list.alias:
                 holder = f"the server {alias}, whose names begin with its alias"
-            elif name in given and name not in listed.renamed:
-                holder = f"'{given[name]}' of the same server, which was renamed"
-            rank = (not listed.has_prefix, position, name)
-            wishes.append(_Wish(Origin(listed.alias, name), published, change, rank, holder))
+            elif name in old_names and name not in name_list.renamed:
+                holder = f"'{old_names[name]}' of the same server, which was renamed"
+            rank = (not name_list.has_prefix, position, name)
+            candidates.append(_Candidate(Origin(name_list.alias, name), published_name, change, rank, holder))
     winners: dict[str, Origin] = {}
-    for wish in sorted(wishes, key=lambda wish: wish.rank):
-        if not wish.holder:
-            winners.setdefault(wish.name, wish.origin)
-    owners = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
-    hidden: list[HiddenName] = []
-    changed: list[ChangedName] = []
-    for wish in wishes:
-        origin, winner = wish.origin, winners.get(wish.name)
+    for candidate in sorted(candidates, key=lambda candidate: candidate.rank):
+        if not candidate.holder:
+            winners.setdefault(candidate.name, candidate.origin)
+    owners = {
+        candidate.name: candidate.origin for candidate in candidates if winners.get(candidate.name) == candidate.origin
+    }
+    hidden_names: list[HiddenName] = []
+    changed_names: list[ChangedName] = []
+    for candidate in candidates:
+        origin, winner = candidate.origin, winners.get(candidate.name)
         if winner == origin:
-            if wish.change is not None:
-                changed.append(ChangedName(origin, wish.name, wish.change))
+            if candidate.change is not None:
+                changed_names.append(ChangedName(origin, candidate.name, candidate.change))
             continue
-        holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
+        holder = candidate.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
         full = origin.full_name
-        hidden.append(HiddenName(origin, wish.name, holder, "" if full in owners or full in taken else full))
-    return NameMap(owners, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden), tuple(changed))
+        hidden_names.append(
+            HiddenName(origin, candidate.name, holder, "" if full in owners or full in taken_names else full)
+        )
+    return NameMap(
+        owners,
+        {candidate.origin.full_name: candidate.origin for candidate in candidates},
+        tuple(hidden_names),
+        tuple(changed_names),
+    )
 
 
-def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Return whether `include` and `exclude` allow a tool known as `name` and as each of `others`; exclusion wins.
+def is_included(
+    name: str, include: Iterable[str] | None, exclude: Iterable[str], other_names: Collection[str] = ()
+) -> bool:
+    """Return whether `include` and `exclude` allow a tool known as `name` and as each of `other_names`; exclusion wins.
 
     As in Qwen Code and Gemini CLI, an entry of `includeTools` or `excludeTools` is one of the tool's names, optionally
     followed by a part in parentheses.
     """
 
-    def is_about(entry: str) -> bool:
-        written = entry.strip()
-        return any(written == each.strip() or written.startswith(f"{each.strip()}(") for each in (name, *others))
+    def matches(entry: str) -> bool:
+        stripped_entry = entry.strip()
+        return any(
+            stripped_entry == tool_name.strip() or stripped_entry.startswith(f"{tool_name.strip()}(")
+            for tool_name in (name, *other_names)
+        )
 
-    return not any(map(is_about, exclude)) and (include is None or any(map(is_about, include)))
+    return not any(map(matches, exclude)) and (include is None or any(map(matches, include)))

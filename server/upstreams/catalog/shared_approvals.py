@@ -26,7 +26,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 LIFE_SECONDS = 365 * 86_400.0  # lifetime of a row after the last approval or the last start of a replica that uses it
-LOOK_SECONDS = 1.0  # minimum time between two reads of the store
+READ_INTERVAL_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
@@ -44,24 +44,27 @@ class SharedApprovals:
         self._apply = apply
         self._row: SealedRow[dict[str, Json]] = SealedRow(None, ABSENT)  # the latest known approvals for this file
         self._is_renewed = False  # whether this replica has renewed the row since it began to use the file
-        self._turns = anyio.Lock()
-        self._news = anyio.Event()
+        self._mutex = anyio.Lock()
+        self._refresh_needed = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """Handle a changed tool list, which an approval on another replica may have caused."""
+        """If a tool list has changed, have the approvals read again.
+
+        An approval on another replica may have caused the change.
+        """
         if change.kind == "tools":
-            self._news.set()
+            self._refresh_needed.set()
 
     async def follow(self) -> None:
         """Load approvals from other replicas until cancelled."""
         while True:
-            await self._news.wait()
-            self._news = anyio.Event()
+            await self._refresh_needed.wait()
+            self._refresh_needed = anyio.Event()
             await self.refresh()
-            await anyio.sleep(LOOK_SECONDS)
+            await anyio.sleep(READ_INTERVAL_SECONDS)
 
     async def use_file(self, file: Lock | None) -> None:
-        async with self._turns:
+        async with self._mutex:
             if _digest_of(file) != _digest_of(self._file):
                 self._row, self._is_renewed = SealedRow(None, ABSENT), False
             self._file = file
@@ -69,19 +72,20 @@ class SharedApprovals:
 
     async def refresh(self) -> None:
         """Apply the file and the approvals in the store, or the last known approvals if the store is unavailable."""
-        async with self._turns:
+        async with self._mutex:
             if digest := _digest_of(self._file):
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Write the row again. This renews its lifetime and encrypts it with the first key, so that
-                        # other keys can be retired.
+                        # Write the row again, to renew its lifetime, and to encrypt it with the first key, so that
+                        # the other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
-                            self._news.set()  # another replica has written the row in the meantime, so read it again
+                            # Another replica has written the row in the meantime, so read it again.
+                            self._refresh_needed.set()
                 except ToolError:  # the store is unavailable, or threads are exhausted
-                    self._news.set()
+                    self._refresh_needed.set()
             await self._apply_all()
 
     async def approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
@@ -90,11 +94,11 @@ class SharedApprovals:
         Raises:
             ToolError: The approval cannot be written.
         """
-        why = "too many tools are being approved at once"
+        reason = "too many tools are being approved at once"
         try:
-            async with self._turns:
+            async with self._mutex:
                 row = await self._rows.change(
-                    lock.digest, lambda before: with_approved(before or {}, {alias: {"tools": tools}})
+                    lock.digest, lambda approvals: with_approved(approvals or {}, {alias: {"tools": tools}})
                 )
                 if row is not None:
                     if lock.digest == _digest_of(self._file):
@@ -102,18 +106,18 @@ class SharedApprovals:
                     await self._apply_all()
                     return
         except StoreUnavailableError:
-            why = "the store that the replicas of this server share is unavailable"
+            reason = "the store that the replicas of this server share is unavailable"
         except ValueError:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
-                f"The approval does not count, because the approvals in the store would be too large. The operator "
-                f"must write {LOCK_NAME} again, with `{COMMAND}`.",
+                f"The approval does not count, because the approvals in the store would exceed their size limit. The "
+                f"operator must write {LOCK_NAME} again, with `{COMMAND}`.",
             ) from None
         finally:
-            self._news.set()  # after a cancellation or a lost reply, the row may have been written
+            self._refresh_needed.set()  # after a cancellation or a lost reply, the row may have been written
         raise ToolError(
             ToolErrorType.STORE_UNAVAILABLE,
-            f"The approval does not count: {why}. Try again a little later, if the tool is still blocked. If this "
+            f"The approval does not count: {reason}. Try again a little later, if the tool is still blocked. If this "
             "persists, the operator must check store.url and the log.",
         )
 

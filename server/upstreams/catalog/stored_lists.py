@@ -39,15 +39,15 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
 MAX_BYTES = 2 << 20  # limit per server; five hundred tools take less than half a megabyte
-MAX_BYTES_OF_ALL = 64 << 20
+MAX_TOTAL_BYTES = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
-NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-# How long a file with `NEVER_LISTED` is valid: a short time, because a server may only have been slow to install
+NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
+# How long a file with `NEVER_LISTED` is valid: not long, because the server may be slow only while it is installed
 NEVER_LISTED_SECONDS = 3_600
 
-_ENDING = ".json"
+_SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 
 
@@ -78,12 +78,12 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
         entry: The entry as written, with variables unexpanded.
     """
     args: list[str] = []
-    before = ""
+    previous_arg = ""
     for arg in entry.args:
         name, equals, _ = arg.partition("=")
-        is_secret = (equals and is_secret_name(name)) or (before.startswith("-") and is_secret_name(before))
+        is_secret = (equals and is_secret_name(name)) or (previous_arg.startswith("-") and is_secret_name(previous_arg))
         args.append(name if is_secret and equals else "" if is_secret else RANDOM.sub("", arg))
-        before = "" if equals else arg
+        previous_arg = "" if equals else arg
     address = without_userinfo(entry.endpoint or "").partition("?")[0].partition("#")[0]
     return (entry.command, args, "") if entry.endpoint is None else (None, [], RANDOM.sub("", address))
 
@@ -98,8 +98,8 @@ def key_of(entry: UpstreamSettings) -> str:
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
     names = [sorted(entry.env), sorted(entry.inherit_env), sorted(map(str.lower, entry.headers))]
-    decisive = [entry.transport, *program, address, names, our_name()["version"]]
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
+    key_parts = [entry.transport, *program, address, names, our_name()["version"]]
+    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class StoredLists:
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)
-        self._written: dict[str, bytes] = {}  # digests of the files' contents, by key
-        self._is_told = False
+        self._digests: dict[str, bytes] = {}  # digests of the files' contents, by key
+        self._has_warned = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
         """Return the usable stored lists for these keys."""
@@ -130,48 +130,50 @@ class StoredLists:
             await THREADS.run(partial(self._write, key, version, dict(lists)))
 
     def _read_all(self, keys: Sequence[str]) -> dict[str, LastRun]:
-        found: dict[str, LastRun] = {}
+        last_runs: dict[str, LastRun] = {}
         try:
             with open_private_folder(self._folder, makes=False) as folder:
                 for key in keys:
                     try:
-                        found[key] = _read(folder, key)
+                        last_runs[key] = _read(folder, key)
                     except FileNotFoundError:
                         pass
                     except (OSError, ValueError) as error:
-                        why = error.strerror if isinstance(error, OSError) else str(error)
-                        logger.warning("the lists of a server from its last run cannot be used (%s): %s", why, key)
+                        reason = error.strerror if isinstance(error, OSError) else str(error)
+                        logger.warning("the lists of a server from the last run cannot be used (%s): %s", reason, key)
         except FileNotFoundError:
             pass
         except OSError as error:
-            logger.warning("the lists of servers from their last runs cannot be used (%s)", error.strerror)
-        return found
+            logger.warning("the lists of servers from the last run cannot be used (%s)", error.strerror)
+        return last_runs
 
     def _write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
         try:
             content = _content(key, version, lists)
             digest = hashlib.sha256(content or b"").digest()
-            if self._written.get(key) == digest or (version == NEVER_LISTED and key in self._written):
+            if self._digests.get(key) == digest or (version == NEVER_LISTED and key in self._digests):
                 return
             with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:
                     with suppress(FileNotFoundError):
-                        os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                        os.unlink(folder.named(key + _SUFFIX), dir_fd=folder.descriptor)
                 else:
-                    replace_private_file(folder, key + _ENDING, content)
+                    replace_private_file(folder, key + _SUFFIX, content)
                 # Remove expired files, and the oldest ones if there are too many or their total size is too large.
                 stats = ((name, folder.stat(name)) for name in folder.names())
-                found = [(info.st_mtime, info.st_size, name) for name, info in stats if info is not None]
-                since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
-                for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
-                    left -= size
-                    if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
+                files = [(info.st_mtime, info.st_size, name) for name, info in stats if info is not None]
+                oldest_time, remaining_bytes = time.time() - MAX_DAYS * 86_400, MAX_TOTAL_BYTES
+                for position, (modified_at, size, name) in enumerate(sorted(files, reverse=True)):
+                    remaining_bytes -= size
+                    if name.endswith(_SUFFIX) and (
+                        modified_at < oldest_time or remaining_bytes < 0 or position >= MAX_FILES
+                    ):
                         with suppress(OSError):
                             os.unlink(folder.named(name), dir_fd=folder.descriptor)
-            self._written[key] = digest
+            self._digests[key] = digest
         except OSError as error:
-            if not self._is_told:
-                self._is_told = True
+            if not self._has_warned:
+                self._has_warned = True
                 logger.warning("the lists of servers cannot be stored for the next run (%s)", error.strerror)
 
 
@@ -182,25 +184,27 @@ def _read(folder: Folder, key: str) -> LastRun:
         OSError: The file cannot be read; links are not followed.
         ValueError: The file is unusable; the message says why.
     """
-    with folder.open_file(key + _ENDING) as opened:
-        info = opened.info
+    with folder.open_file(key + _SUFFIX) as file:
+        info = file.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
             raise ValueError("other users can write to its file")
         if info.st_mtime < time.time() - MAX_DAYS * 86_400:
             raise FileNotFoundError
-        content = opened.head(MAX_BYTES + 1)
+        content = file.head(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     try:
-        stored = read_stored(_ListFile, content)
+        list_file = read_stored(_ListFile, content)
     except ValueError:
         raise ValueError("it is damaged") from None
-    if stored.key != key or stored.version not in _VERSIONS:
+    if list_file.key != key or list_file.version not in _VERSIONS:
         raise ValueError("it belongs to another entry")
-    if stored.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
+    if list_file.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
         raise FileNotFoundError
-    had: Json = {kind.capability: {} for kind in KINDS if stored.lists.get(kind.field)}
-    return LastRun(stored.lists, Era(stored.version, had, is_modern=stored.version in MODERN_PROTOCOL_VERSIONS))
+    capabilities: Json = {kind.capability: {} for kind in KINDS if list_file.lists.get(kind.field)}
+    return LastRun(
+        list_file.lists, Era(list_file.version, capabilities, is_modern=list_file.version in MODERN_PROTOCOL_VERSIONS)
+    )
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:

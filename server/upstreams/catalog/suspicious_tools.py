@@ -1,6 +1,6 @@
 """Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof, and does not block a tool. Only a missing or outdated approval does so.
+A label is a reason to look, not a proof. It does not block a tool; only a missing or outdated approval does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
 MAX_CHARS = 20_000  # maximum number of characters of a tool's text to check
-DEEPEST = 16  # maximum depth of the schema to check
+MAX_DEPTH = 16  # maximum depth of the schema to check
 SHOWN_CHARS = 60  # maximum length of the text that a label quotes
-FEWEST_NAME_CHARS = 6  # shorter tool names are not searched for in descriptions, because they may be ordinary words
-FEWEST_ALIKE = 0.8  # minimum fraction of words in common for two descriptions to count as alike
-FEWEST_WORDS = 4  # shorter descriptions say too little to compare
+MIN_NAME_CHARS = 6  # shorter tool names are not searched for in descriptions, because they may be ordinary words
+MIN_SIMILARITY = 0.8  # minimum fraction of words in common for two descriptions to count as alike
+MIN_WORDS = 4  # shorter descriptions say too little to compare
 
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
 # Encoded data is common; encoded commands are not.
@@ -101,75 +101,78 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
     Returns:
         The labels by alias and name, as sentences without a subject; only tools with labels are included.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    labels_by_tool: dict[tuple[str, str], list[str]] = {}
     texts = {
-        (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MAX_CHARS]
+        (alias, tool["name"]): "\n".join(_model_texts(tool, MAX_DEPTH))[:MAX_CHARS]
         for alias, tools in servers.items()
         for tool in tools
     }
     owners: dict[str, set[str]] = {}
     for alias, name in texts:
-        if len(name) >= FEWEST_NAME_CHARS and not name.isalpha():
+        if len(name) >= MIN_NAME_CHARS and not name.isalpha():
             owners.setdefault(name, set()).add(alias)
     words = {key: Counter(re.findall(r"\w+", text.lower()[:2_000])) for key, text in texts.items()}
     for (alias, name), text in texts.items():
-        labels = list(_alone(text))
-        for other in dict.fromkeys(
+        labels = list(_labels_of_text(text))
+        for other_name in dict.fromkeys(
             re.findall(rf"\b{_ORDER}\s+(?:the\s+)?(?:tool\s+)?[`'\"]?(\w[\w.-]+\w)", text, re.IGNORECASE)
         ):
-            theirs = owners.get(other, set()) - {alias}
-            if theirs and alias not in owners[other]:
-                labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
-        for other in sorted(owners.get(name, set()) - {alias}):
-            if texts[other, name] == text:
+            other_owners = owners.get(other_name, set()) - {alias}
+            if other_owners and alias not in owners[other_name]:
+                labels.append(f"gives instructions about {visible_line(other_name)} of the server {min(other_owners)}")
+        for other_alias in sorted(owners.get(name, set()) - {alias}):
+            if texts[other_alias, name] == text:
                 continue
-            one, two = words[alias, name], words[other, name]
-            has_enough = min(one.total(), two.total()) >= FEWEST_WORDS
-            if has_enough and (one & two).total() >= FEWEST_ALIKE * (one | two).total():
-                labels.append(f"resembles the tool with the same name on the server {other}")
+            own_words, other_words = words[alias, name], words[other_alias, name]
+            has_enough_words = min(own_words.total(), other_words.total()) >= MIN_WORDS
+            if (
+                has_enough_words
+                and (own_words & other_words).total() >= MIN_SIMILARITY * (own_words | other_words).total()
+            ):
+                labels.append(f"resembles the tool with the same name on the server {other_alias}")
         if labels:
-            found[alias, name] = labels
-    return found
+            labels_by_tool[alias, name] = labels
+    return labels_by_tool
 
 
-def _alone(text: str) -> Iterator[str]:
+def _labels_of_text(text: str) -> Iterator[str]:
     """Yield the labels that depend only on this text, not on other tools."""
     if unseen := UNSEEN.findall(text):
-        codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
+        codes = ", ".join(f"U+{ord(character):04X}" for character in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
-    for run in _ENCODED.findall(text):
+    for encoded in _ENCODED.findall(text):
         data = b""
         # Hexadecimal text is often valid Base64 too, so the hexadecimal reading comes last and takes precedence.
         with suppress(ValueError):
-            data = base64.b64decode(run + "=" * (-len(run) % 4))
+            data = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
         with suppress(ValueError):
-            data = bytes.fromhex(run)
+            data = bytes.fromhex(encoded)
         decoded = data.decode("utf-8", "replace")
         if _COMMAND.search(decoded):
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
-    unquoted = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    unquoted_text = _QUOTED.sub(lambda quotation: " " * len(quotation[0]), text)
     for label, sign in _SIGNS:
-        for match in sign.finditer(unquoted):
-            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted, 0, match.start())), default=0)
-            if not _MENTION.search(unquoted, start, match.start()):
+        for match in sign.finditer(unquoted_text):
+            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted_text, 0, match.start())), default=0)
+            if not _MENTION.search(unquoted_text, start, match.start()):
                 yield f"{label} ('{visible_line(' '.join(match[0].split())[:SHOWN_CHARS])}')"
                 break
 
 
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the strings of a definition that a model reads."""
+def _model_texts(value: Any, depth: int) -> Iterator[str]:
+    """Yield those strings of a definition that a model reads."""
     if depth == 0:
         return
     if isinstance(value, Mapping):
-        for key, each in cast("Mapping[str, Any]", value).items():
-            if isinstance(each, str) and key in ("title", "description", "default", "const", "$comment"):
-                yield each
-            elif isinstance(each, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
-                yield from _texts(each, depth - 1)
+        for key, member in cast("Mapping[str, Any]", value).items():
+            if isinstance(member, str) and key in ("title", "description", "default", "const", "$comment"):
+                yield member
+            elif isinstance(member, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
+                yield from _model_texts(member, depth - 1)
     elif isinstance(value, list):
-        for each in cast("Sequence[Any]", value):
-            if isinstance(each, str):
-                yield each
+        for element in cast("Sequence[Any]", value):
+            if isinstance(element, str):
+                yield element
             else:
-                yield from _texts(each, depth - 1)
+                yield from _model_texts(element, depth - 1)

@@ -35,7 +35,9 @@ GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of a 
 AGAIN = 0.6  # coverage weight of a tool's word that has already matched another query word
 UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
 NAME_SHARE = 0.3  # weight of a capitalized query word that no tool contains, usually an argument's value
-NAMED = 2  # how many query words after the first must match a tool's name, keywords or title to excuse another action
+# How many words directly after the first query word must match a tool's name, keywords or title for a different action
+# to be ignored
+NAMED = 2
 LONG, BEYOND = 2.5, 0.2  # the total weight of a query's words that counts in full, and the factor for the rest
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool that does, or may do, something else
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
@@ -90,7 +92,7 @@ _PHRASES = {
     "show me": "show",
     "real time": "live",
 }
-"""Phrases, with one equivalent word each."""
+"""Maps each phrase to one word with the same meaning."""
 
 _LIGHT = frozenset(
     ("bring", "get", "give", "hold", "keep", "know", "make", "put", "save", "set", "take", "tell", "write")
@@ -129,9 +131,9 @@ def stem(word: str) -> str:
         word = word[:-2]
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    for ending, least in _ENDINGS:
+    for ending, min_length in _ENDINGS:
         rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= least and not rest.isdigit():
+        if rest != word and len(rest) >= min_length and not rest.isdigit():
             if ending == "ied":
                 return rest + "y"
             if ending != "ion" and rest[-1] == rest[-2] and rest[-1] not in "lsz":
@@ -146,15 +148,17 @@ def words_of(text: str) -> Iterator[str]:
     """Yield the words of a string in any naming style, without stop words."""
     text = text[:MAX_FIELD_CHARS]
     if not text.isascii():
-        text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
-    for found in _WORD.findall(text):
-        word = found.lower()
+        text = "".join(
+            character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
+        )
+    for match in _WORD.findall(text):
+        word = match.lower()
         if word not in _SMALL and (len(word) > 1 or not word.isascii() or word.isdigit()):
             yield word
 
 
 def name_key(name: str) -> str:
-    """Return a name without its word separators, and without case differences."""
+    """Return a key that is the same for all spellings of a name: case-folded, without word separators."""
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
@@ -204,8 +208,8 @@ class _Concept:
     """One word of a query."""
 
     word: str
-    related: Set[str]  # the words of its groups
-    alike: Set[str]  # words with the same prefix, if no tool contains the word itself
+    related_words: Set[str]  # the words of its groups
+    similar_words: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds
     weight: float  # the word's rarity
@@ -218,7 +222,7 @@ class ToolIndex:
         self.texts = tuple(texts)
         self._by_key: dict[str, list[int]] = defaultdict(list)
         self._fits: list[dict[str, float]] = []  # each tool's words with their coverage weights
-        weighted: list[dict[str, float]] = []
+        tool_weights: list[dict[str, float]] = []
         for number, text in enumerate(self.texts):
             for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
                 self._by_key[key].append(number)
@@ -228,28 +232,30 @@ class ToolIndex:
                 for word, count in Counter(map(stem, words)).items():
                     weights[word] += weight * (1 + math.log(count))
                     fits[word] = max(fit, fits.get(word, 0.0))
-            weighted.append(weights)
+            tool_weights.append(weights)
             self._fits.append(fits)
-        average = sum(sum(weights.values()) for weights in weighted) / max(len(weighted), 1) or 1.0
+        average = sum(sum(weights.values()) for weights in tool_weights) / max(len(tool_weights), 1) or 1.0
         postings: dict[str, dict[int, float]] = defaultdict(dict)
-        for number, weights in enumerate(weighted):
+        for number, weights in enumerate(tool_weights):
             norm = 1 - LENGTH + LENGTH * sum(weights.values()) / average
             for word, weight in weights.items():
                 postings[word][number] = weight / (weight + SATURATION * norm)
-        self._postings = {word: _best_first([each]) for word, each in postings.items()}
+        self._postings = {word: _best_first([word_postings]) for word, word_postings in postings.items()}
         self._of_group = [_best_first([postings[word] for word in group if word in postings]) for group in _GROUPS]
         self._vocabulary = sorted(self._postings)
 
-    def named(self, query: str) -> list[int]:
+    def named_tools(self, query: str) -> list[int]:
         """Return the tools that a query names or mentions, in any spelling."""
         keys = [name_key(query), *(name_key(word) for word in query.split() if not word.isalpha())]
-        found = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
-        return list(dict.fromkeys(found))
+        numbers = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
+        return list(dict.fromkeys(numbers))
 
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Return the numbers of the tools that match the query, best first, or else of approximate matches.
+        """Return the matching tools, best first; if no tool matches the query, return approximate matches.
+
+        Tools are returned as their positions in `texts`.
 
         Args:
             query: The search text; a word after a plus sign is required.
@@ -259,101 +265,120 @@ class ToolIndex:
         Returns:
             The matches and the approximate matches; at least one of the lists is empty.
         """
-        needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
+        required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 
-        def first(numbers: Iterable[int]) -> list[int]:
-            wanted = (
+        def first_allowed(numbers: Iterable[int]) -> list[int]:
+            allowed = (
                 number
                 for number in dict.fromkeys(numbers)
-                if all(word in self._fits[number] for word in needed) and (is_wanted is None or is_wanted(number))
+                if all(word in self._fits[number] for word in required_words)
+                and (is_wanted is None or is_wanted(number))
             )
-            return list(itertools.islice(wanted, limit))
+            return list(itertools.islice(allowed, limit))
 
         if query.startswith(SELECT):
             names = query.removeprefix(SELECT).split(",")
-            return first(itertools.chain.from_iterable(map(self.named, names))), []
-        ranked = self.ranked(query)
-        best = max((fit for _, fit in ranked[:limit]), default=0.0)
-        near = [number for number, fit in ranked if fit >= best * NEAR_BEST]
-        found = first([*self.named(query), *(near if needed or best >= FLOOR else ())])
-        return found, first(near) if not found and best >= LOW_FLOOR else []
+            return first_allowed(itertools.chain.from_iterable(map(self.named_tools, names))), []
+        ranking = self.rank(query)
+        best = max((fit for _, fit in ranking[:limit]), default=0.0)
+        candidates = [number for number, fit in ranking if fit >= best * NEAR_BEST]
+        matches = first_allowed([*self.named_tools(query), *(candidates if required_words or best >= FLOOR else ())])
+        return matches, first_allowed(candidates) if not matches and best >= LOW_FLOOR else []
 
-    def ranked(self, query: str) -> list[tuple[int, float]]:
+    def rank(self, query: str) -> list[tuple[int, float]]:
         """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
-        phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
+        phrases = [_PHRASES[phrase.lower()] for phrase in _PHRASE.findall(query)]
         # Move phrases that name an action to the front, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
-        text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
+        text = " ".join((*first, _PHRASE.sub(lambda match: _PHRASES[match[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))
-        proper = {stem(each.lower()) for each in _PROPER.findall(text)}
-        concepts = [self._concept(word, is_name=word in proper) for word in words]
+        proper_names = {stem(name.lower()) for name in _PROPER.findall(text)}
+        concepts = [self._concept(word, is_name=word in proper_names) for word in words]
         scores: dict[int, float] = {}
         for concept in sorted(concepts, key=lambda concept: -concept.weight):
             best: dict[int, float] = {}
             is_open = len(scores) < MAX_CANDIDATES
-            for part, postings in concept.postings:
-                among = itertools.islice(postings, MAX_CANDIDATES) if is_open else postings.keys() & scores.keys()
-                for number in among:
-                    impact = postings[number] * part
+            for factor, postings in concept.postings:
+                numbers = itertools.islice(postings, MAX_CANDIDATES) if is_open else postings.keys() & scores.keys()
+                for number in numbers:
+                    impact = postings[number] * factor
                     if impact > best.get(number, 0.0):
                         best[number] = impact
             for number, impact in best.items():
                 scores[number] = scores.get(number, 0.0) + concept.weight * impact
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
-        doing = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        top = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
-        fits = [(score, -number, self._fit(concepts, doing, -number)) for score, number in top]
-        fits.sort(key=lambda each: -each[0] * (1 + each[2]))
+        action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
+        candidates = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
+        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in candidates]
+        fits.sort(key=lambda item: -item[0] * (1 + item[2]))
         return [(number, fit) for _, number, fit in fits]
 
     def _concept(self, word: str, *, is_name: bool) -> _Concept:
         groups = [number for number in _OF_WORD.get(word, ()) if self._of_group[number]]
-        related = frozenset[str]().union(*(_GROUPS[number] for number in groups))
-        alike = frozenset[str]()
+        related_words = frozenset[str]().union(*(_GROUPS[number] for number in groups))
+        similar_words = frozenset[str]()
         if word not in self._postings and len(word) >= 5:
             # No tool contains the word itself, so use the indexed words that share a prefix with it.
-            begin = word[: max(4, math.ceil(len(word) * 0.7))]
-            start = bisect_left(self._vocabulary, begin)
-            near = itertools.takewhile(lambda other: other.startswith(begin), self._vocabulary[start : start + 20])
-            alike = frozenset(other for other in near if len(other) <= len(word) + 4)
-        found = [(1.0, self._postings[word])] if word in self._postings else []
-        found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
-        found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
-        count = min(sum(len(postings) * part for part, postings in found), len(self.texts))
+            prefix = word[: max(4, math.ceil(len(word) * 0.7))]
+            start = bisect_left(self._vocabulary, prefix)
+            candidates = itertools.takewhile(
+                lambda candidate: candidate.startswith(prefix), self._vocabulary[start : start + 20]
+            )
+            similar_words = frozenset(candidate for candidate in candidates if len(candidate) <= len(word) + 4)
+        matches = [(1.0, self._postings[word])] if word in self._postings else []
+        matches += [(PREFIX_SCORE, self._postings[similar_word]) for similar_word in similar_words]
+        matches += [(GROUP_SCORE, self._of_group[number]) for number in groups]
+        count = min(sum(len(postings) * factor for factor, postings in matches), len(self.texts))
         return _Concept(
-            word, related, alike, is_name, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
+            word,
+            related_words,
+            similar_words,
+            is_name,
+            matches,
+            math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)),
         )
 
-    def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
+    def _fit(self, concepts: Sequence[_Concept], action_words: Set[str], number: int) -> float:
         """Return the fraction of a query that a tool covers, reduced if the tool's action differs from the query's."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
-        counted = {concept.word for concept in concepts if concept.word in fits}
+        matched_words = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:
             part = fits.get(concept.word, 0.0)
             if not part:
                 # A tool's word matches one query word fully, and further query words only partly.
-                near = [(PREFIX_FIT * fits[other], other) for other in concept.alike & fits.keys()]
-                near += [(GROUP_FIT * fits[other], other) for other in concept.related & fits.keys()]
-                if near:
-                    part, other = max((each * (AGAIN if word in counted else 1), word) for each, word in near)
-                    counted.add(other)
+                partial_matches = [
+                    (PREFIX_FIT * fits[tool_word], tool_word) for tool_word in concept.similar_words & fits.keys()
+                ]
+                partial_matches += [
+                    (GROUP_FIT * fits[tool_word], tool_word) for tool_word in concept.related_words & fits.keys()
+                ]
+                if partial_matches:
+                    part, matched_word = max(
+                        (weight * (AGAIN if word in matched_words else 1), word) for weight, word in partial_matches
+                    )
+                    matched_words.add(matched_word)
             share = 1.0 if concept.postings else NAME_SHARE if concept.is_name else UNKNOWN_SHARE
             total += share
             fit += share * part
-        if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A query that names a tool's object completely means that tool whatever the verb is, except for deletion.
-            named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
-            is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
+        if (
+            action_words
+            and head.word not in _LIGHT
+            and not any(fits[word] >= 0.9 for word in action_words & fits.keys())
+        ):
+            # If a query names a tool's object completely, it means that tool regardless of the verb, unless the verb
+            # asks for a deletion.
+            full_matches = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
+            is_named = len(full_matches) >= NAMED and all(full_matches[:NAMED]) and _DELETING not in action_words
             fit *= 1.0 if is_named else OTHER_ACTION
         elif not head.postings:
             fit *= UNKNOWN_ACTION
         return min(1.0, fit / (total if total < LONG else LONG + (total - LONG) * BEYOND))
 
 
-def _best_first(several: Iterable[Postings]) -> Postings:
+def _best_first(posting_lists: Iterable[Postings]) -> Postings:
     best: dict[int, float] = {}
-    for postings in several:
+    for postings in posting_lists:
         for number, impact in postings.items():
             if impact > best.get(number, 0.0):
                 best[number] = impact

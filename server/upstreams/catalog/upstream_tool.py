@@ -1,8 +1,8 @@
-"""Upstream tools as clients see them, also while they are not approved; the history of their definitions; their apps.
+"""Upstream tools as clients see them, including unapproved ones; the history of their definitions; their apps.
 
-MCP Apps (SEP-1865) are pages that are a tool's user interface. Clients take a page's URI from the tool's `_meta`, which
-must therefore contain the published URI. A page calls tools by the names that its own server uses, because it knows no
-other server.
+MCP Apps (SEP-1865) are pages that serve as a tool's user interface. Clients take a page's URI from the tool's `_meta`,
+which must therefore contain the published URI. A page calls tools by the names that its own server uses, because it
+knows no other server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import COMMAND, WATCHED, Stop
+from server.upstreams.catalog.lock_file import COMMAND, WATCHED, ToolBlock
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
 from server.upstreams.wire.own_meta import chain_of, with_origin
@@ -35,62 +35,67 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MAX_TOLD = 20  # maximum number of changed or hidden tools that the log names per list change
+MAX_LOGGED_NAMES = 20  # maximum number of changed or hidden tools that the log names per list change
 
 MAX_REMEMBERED = 10_000
 """Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
 
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
-_FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
+_FORGOTTEN = "forgotten"  # replaces the digest of a forgotten tool, and never equals a real digest
 
 
 @dataclass(slots=True)
 class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
-    first: str  # the digest when the tool was first listed; empty if unknown
-    now: str  # the current digest; empty once the operator has changed the server's entry
-    is_stopped: bool = False  # whether the lock file blocks the tool
+    first_digest: str  # the digest when the tool was first listed; empty if unknown
+    # The current digest; empty after the operator has changed the server's entry, `_FORGOTTEN` for a forgotten tool
+    current_digest: str
+    is_blocked: bool = False  # whether the lock file blocks the tool
     # Pairs of a client's key and a digest that the person behind that client agreed to
-    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 class ToolHistory:
     """The past and current definitions of every upstream tool.
 
     An upstream may list new names each time, so above a limit, the names that have been unlisted the longest are
-    forgotten. After that, a name that seems new may be an old one that returns with a different meaning.
+    forgotten. After that, a seemingly new name may be a forgotten one that is listed again with a different definition.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the most recently listed are last
+        self._records: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the most recently listed are last
         self._forgetful: set[str] = set()  # upstreams with forgotten tools
 
     def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
         """Record each tool that an upstream lists, with its digest, and log changes.
 
-        With `is_first`, the list is the first one of this run, and is not compared with the list from the last run.
+        If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
+        not count as changes.
         """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
-        changed: list[str] = []
-        earlier = self._known.get(alias, {})
+        changed_names: list[str] = []
+        earlier_records = self._records.get(alias, {})
         if is_first:
-            earlier = {name: known for name, known in earlier.items() if known.now == digests.get(name)}
-        listed: dict[str, ToolRecord] = {}
-        for name, now in digests.items():
-            known = earlier.get(name)
-            if known is None:
-                known = ToolRecord("" if alias in self._forgetful else now, now)
-            elif known.now != now:
-                known.now = now
-                changed.append(name)
-            listed[name] = known
-        unlisted = {name: known for name, known in earlier.items() if name not in listed}
+            earlier_records = {
+                name: record for name, record in earlier_records.items() if record.current_digest == digests.get(name)
+            }
+        listed_records: dict[str, ToolRecord] = {}
+        for name, digest in digests.items():
+            record = earlier_records.get(name)
+            if record is None:
+                record = ToolRecord("" if alias in self._forgetful else digest, digest)
+            elif record.current_digest != digest:
+                record.current_digest = digest
+                changed_names.append(name)
+            listed_records[name] = record
+        unlisted_records = {name: record for name, record in earlier_records.items() if name not in listed_records}
         # Above the limit, forget tools that are no longer listed.
-        surplus = min(len(unlisted), len(unlisted) + len(listed) - MAX_REMEMBERED)
-        for name in list(itertools.islice(unlisted, max(surplus, 0))):
-            unlisted.pop(name).now = _FORGOTTEN  # a pending answer must not apply to a later tool with this name
+        surplus = min(len(unlisted_records), len(unlisted_records) + len(listed_records) - MAX_REMEMBERED)
+        for name in list(itertools.islice(unlisted_records, max(surplus, 0))):
+            # A pending answer must not apply to a later tool with this name.
+            unlisted_records.pop(name).current_digest = _FORGOTTEN
         if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
@@ -98,30 +103,30 @@ class ToolHistory:
                 "calls to its new tools need consent"
             )
             log.warning(message, alias, MAX_REMEMBERED)
-        self._known[alias] = unlisted | listed
-        for name in changed[:MAX_TOLD]:
-            said = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
-            log.warning("%s", visible_line(said))
-        if len(changed) > MAX_TOLD:
-            log.warning("upstream %s has changed further tools (%d)", alias, len(changed) - MAX_TOLD)
+        self._records[alias] = unlisted_records | listed_records
+        for name in changed_names[:MAX_LOGGED_NAMES]:
+            warning = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
+            log.warning("%s", visible_line(warning))
+        if len(changed_names) > MAX_LOGGED_NAMES:
+            log.warning("upstream %s has changed further tools (%d)", alias, len(changed_names) - MAX_LOGGED_NAMES)
 
     def record(self, alias: str, name: str) -> ToolRecord:
-        return self._known[alias][name]
+        return self._records[alias][name]
 
     def forget(self, alias: str) -> None:
         """Forget a server whose entry the operator has changed, because it may be a different server now."""
-        for known in self._known.pop(alias, {}).values():
-            known.now = ""
+        for record in self._records.pop(alias, {}).values():
+            record.current_digest = ""
         self._forgetful.discard(alias)
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    watched = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
-    return hashlib.sha256(json.dumps(watched, sort_keys=True).encode()).hexdigest()
+    watched_fields = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
+    return hashlib.sha256(json.dumps(watched_fields, sort_keys=True).encode()).hexdigest()
 
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
-"""The `_meta` key for annotations that an untrusted upstream claims."""
+"""The `_meta` key under which an untrusted upstream's own annotations are published."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
@@ -137,11 +142,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and this tool
             asks for consent only if it has changed, or if its first version is unknown.
         bare_name: The name, without an alias, that the server's apps can use; empty if there is none.
-        known: The tool's history, and who has agreed to which version; `None` for a tool that never changes. If the
+        record: The tool's history, and who has agreed to which version; `None` for a tool that never changes. If the
             upstream changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
             is reached differently.
-        shown: The definition with invisible characters marked, if known.
+        visible_definition: The definition with invisible characters marked, if known.
     """
 
     kind = ToolKind.OTHER
@@ -155,9 +160,9 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         trusted: bool,
         call: UpstreamCall,
         bare_name: str = "",
-        known: ToolRecord | None = None,
+        record: ToolRecord | None = None,
         reach: str = "",
-        shown: Mapping[str, Any] | None = None,
+        visible_definition: Mapping[str, Any] | None = None,
     ) -> None:
         self.alias = alias
         self.upstream_name: str = definition["name"]
@@ -165,23 +170,27 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         full = full_name(alias, self.upstream_name)
         self.bare_name = bare_name
         self.aliases = (*([full] if full != exposed_name else ()), *([bare_name] if bare_name else ()))
-        self._shown = tool_with_visible_texts(definition) if shown is None else shown
-        self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
-        self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        self._visible_definition = (
+            tool_with_visible_texts(definition) if visible_definition is None else visible_definition
+        )
+        self.display_name = self._visible_definition.get("title") or f"{self.upstream_name} ({alias})"
+        self.description = (
+            self._visible_definition.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        )
         self.definition = definition
-        self._known = known
-        self._digest = known.now if known is not None else ""
-        self.version = f"{reach}-{known.now}" if known is not None else ""
+        self._record = record
+        self._digest = record.current_digest if record is not None else ""
+        self.version = f"{reach}-{record.current_digest}" if record is not None else ""
         self._trusted = trusted
         self._relay_call = call
         # Annotations count only if the server is trusted. Otherwise, the protocol's defaults apply: the worst case.
-        claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
-        read_only = claimed.get("readOnlyHint") is True
+        annotations: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
+        read_only = annotations.get("readOnlyHint") is True
         self.behaviour = Behaviour(
             read_only=read_only,
-            destructive=not read_only and claimed.get("destructiveHint") is not False,
-            idempotent=claimed.get("idempotentHint") is True,
-            open_world=claimed.get("openWorldHint") is not False,
+            destructive=not read_only and annotations.get("destructiveHint") is not False,
+            idempotent=annotations.get("idempotentHint") is True,
+            open_world=annotations.get("openWorldHint") is not False,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -195,17 +204,17 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
+    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, record: ToolRecord, *, trusted: bool) -> bool:
         """Return whether a tool created from these arguments would be the same as this one."""
         is_same = self.definition is definition and self._relay_call is call and self._trusted == trusted
-        return is_same and self._known is known and self._digest == known.now
+        return is_same and self._record is record and self._digest == record.current_digest
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The names by which permission rules can mean this tool.
+        """The names by which permission rules can refer to this tool.
 
-        They are the full name, the published name if it begins with the alias, the CLIs' forms of both, and the CLIs'
-        name for all tools of the server.
+        They are the full name, the published name if it begins with the alias, the forms of both in Claude Code, Qwen
+        Code and Gemini CLI, and `mcp__ALIAS` for all tools of the server.
         """
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
@@ -226,18 +235,18 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
         """The upstream's own schema, with invisible characters marked only in text for people."""
-        return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
+        return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
-    def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool does not want any."""
-        if not self.repeated:
+    def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool requests none."""
+        if not self.header_names:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
 
-        return mcp_param_headers(self.repeated, arguments)
+        return mcp_param_headers(self.header_names, arguments)
 
     @cached_property
-    def repeated(self) -> Mapping[tuple[str, ...], str]:
+    def header_names(self) -> Mapping[tuple[str, ...], str]:
         """The names of the headers that repeat arguments, keyed by the argument's path.
 
         Tools request them with `x-mcp-header` (2026-07-28 revision).
@@ -246,17 +255,17 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
 
-        wanted = x_mcp_header_map(schema)
-        fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
-        if len(fit) < len(wanted):
+        headers = x_mcp_header_map(schema)
+        valid_headers = {path: name for path, name in headers.items() if _HEADER_NAME.fullmatch(name)}
+        if len(valid_headers) < len(headers):
             logger.warning(
                 "the tool %s wants arguments in headers whose names are not valid in HTTP: these headers are omitted",
                 visible(self.upstream_name),
             )
-        return fit
+        return valid_headers
 
     def published(self) -> dict[str, Any]:
-        wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
+        wire = with_origin(self._visible_definition, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
         # Omit `taskSupport`, because tasks of the 2025-11-25 revision are not relayed.
@@ -265,11 +274,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         if execution:
             wire["execution"] = execution
         if not self._trusted:
-            claimed = dict(wire.get("annotations") or {})
-            if claimed:
-                wire["_meta"][CLAIMED_KEY] = claimed
+            annotations = dict(wire.get("annotations") or {})
+            if annotations:
+                wire["_meta"][CLAIMED_KEY] = annotations
             wire["annotations"] = {
-                **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
+                **({"title": annotations["title"]} if isinstance(annotations.get("title"), str) else {}),
                 "readOnlyHint": False,
                 "destructiveHint": True,
                 "idempotentHint": False,
@@ -286,29 +295,30 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
 
     def why_asked_again(self, client_key: str) -> str:
-        known, digest = self._known, self._digest
-        if known is None or digest == known.first or (client_key, digest) in known.agreed:
+        record, digest = self._record, self._digest
+        if record is None or digest == record.first_digest or (client_key, digest) in record.consents:
             return ""
         return (
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
         )
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
-        The first version needs no consent, and an empty `client_key` stands for no client.
+        Does nothing for the first version, which needs no consent, or for an empty `client_key`, which stands for no
+        client.
         """
-        if self._known is not None and client_key and self._digest != self._known.first:
-            self._known.agreed.add((client_key, self._digest))
+        if self._record is not None and client_key and self._digest != self._record.first_digest:
+            self._record.consents.add((client_key, self._digest))
 
     def why_outdated(self) -> str:
-        if self._known is not None and self._known.is_stopped:
+        if self._record is not None and self._record.is_blocked:
             return f"it is no longer approved in {LOCK_NAME}"
-        if self._known is None or self._known.now == self._digest:
+        if self._record is None or self._record.current_digest == self._digest:
             return ""
-        if not self._known.now:
-            return f"the operator has changed the entry of the server {self.alias} since"
-        return f"the server {self.alias} has changed this tool since (its description or its schema)"
+        if not self._record.current_digest:
+            return f"the operator has changed the entry of the server {self.alias} in the meantime"
+        return f"the server {self.alias} has changed this tool in the meantime (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         if self._trusted and not self.why_asked_again(context.client.key):
@@ -332,7 +342,7 @@ tool, it is `ToolCatalog._approve`.
 Definition = Mapping[str, Any]
 
 
-class StoppedMCPTool(DiscoveredMCPTool):
+class BlockedMCPTool(DiscoveredMCPTool):
     """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
 
     Args:
@@ -346,21 +356,21 @@ class StoppedMCPTool(DiscoveredMCPTool):
         self,
         alias: str,
         exposed_name: str,
-        stop: Stop,
+        block: ToolBlock,
         bare_name: str,
         approve: UpstreamCall,
         is_current: Callable[[str, str, str], bool],
         *,
         in_file: bool = True,
     ) -> None:
-        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
-        self.stop = stop
-        self.version = stop.version
+        super().__init__(alias, exposed_name, block.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.block = block
+        self.version = block.version
         self._is_current = is_current
         self._in_file = in_file
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+        return isinstance(other, BlockedMCPTool) and self.version == other.version and super().__eq__(other)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -371,23 +381,23 @@ class StoppedMCPTool(DiscoveredMCPTool):
 
     def why_asked_again(self, client_key: str) -> str:
         del client_key
-        if self.stop.closed:
+        if self.block.lock_problem:
             return f"{LOCK_NAME} cannot be used"
-        what = "added" if self.stop.standing == "new" else "changed"
-        return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
+        action = "added" if self.block.standing == "new" else "changed"
+        return f"the server {self.alias} has {action} this tool since its tools were approved in {LOCK_NAME}"
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
 
     def why_outdated(self) -> str:
         if self._is_current(self.alias, self.upstream_name, self.version):
             return ""
-        return f"the server {self.alias} has changed this tool since, or it was approved in the meantime"
+        return f"the server {self.alias} has changed this tool in the meantime, or somebody has approved it"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         del params, context
-        if self.stop.closed:
-            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        if self.block.lock_problem:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.block.lock_problem)
         command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
@@ -398,42 +408,45 @@ class StoppedMCPTool(DiscoveredMCPTool):
     @property
     def words(self) -> str:
         """The current version of the tool, for the person who approves it."""
-        shown = self.stop.shown
+        definition = self.block.visible_definition
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
         # Indent the description, so that none of its lines looks like a heading of this text.
-        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")
-        parts += [f"State: {self.stop.standing}", "Its description now:", description]
-        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
-        if "outputSchema" in shown:
-            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
-        if "annotations" in shown:
-            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
+        description = textwrap.indent(str(definition.get("description") or "(none)"), "  ")
+        parts += [f"State: {self.block.standing}", "Its description now:", description]
+        parts += ["Its arguments now:", json.dumps(definition.get("inputSchema"), indent=1, ensure_ascii=False)]
+        if "outputSchema" in definition:
+            parts += ["Its results now:", json.dumps(definition["outputSchema"], indent=1, ensure_ascii=False)]
+        if "annotations" in definition:
+            parts.append(f"Its annotations now: {json.dumps(definition['annotations'], ensure_ascii=False)}")
         return "\n".join(parts)
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the URIs with which a tool refers to its app: one, possibly repeated under the draft's key."""
+    """Yield the URIs with which a tool refers to its app: those under the current key and under the draft's key."""
     meta = as_mapping(tool.get("_meta"))
     for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
         if isinstance(uri, str):
             yield uri
 
 
-def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
+def with_app_links(tool: Json, published_uri: Callable[[str], str]) -> Json:
     """Return a tool with published URIs in its app links; the rest of its `_meta` is unchanged."""
-    changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
-    if not changed:
+    changed_uris = {uri: name for uri in app_links(tool) if (name := published_uri(uri)) != uri}
+    if not changed_uris:
         return tool
     meta = dict(as_mapping(tool.get("_meta")))
     if isinstance(uri := as_mapping(meta.get("ui")).get("resourceUri"), str):
-        meta["ui"] = {**meta["ui"], "resourceUri": changed.get(uri, uri)}
+        meta["ui"] = {**meta["ui"], "resourceUri": changed_uris.get(uri, uri)}
     if isinstance(uri := meta.get(FLAT_KEY), str):
-        meta[FLAT_KEY] = changed.get(uri, uri)
+        meta[FLAT_KEY] = changed_uris.get(uri, uri)
     return {**tool, "_meta": meta}
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """Return the name that a server's apps use for a tool, without the aliases of coretools-mcp servers in between."""
+    """Return the name that a server's apps use for a tool.
+
+    The name has none of the aliases that intermediate coretools-mcp servers have added.
+    """
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
@@ -447,6 +460,6 @@ def is_for_models(tool: Mapping[str, Any]) -> bool:
     return _is_for("model", tool)
 
 
-def _is_for(whom: str, tool: Mapping[str, Any]) -> bool:
+def _is_for(caller: str, tool: Mapping[str, Any]) -> bool:
     visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
-    return whom in cast("list[Any]", visibility) if isinstance(visibility, list) else True
+    return caller in cast("list[Any]", visibility) if isinstance(visibility, list) else True

@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
 A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the
-client's connection is closed, when the upstream's entry changes, or when another session needs its place. Each session
-has an owner task, because the same task must open and close a connection.
+client's connection is closed, when the upstream's entry changes, or when it must make room for another session. Each
+session has an owner task, because the same task must open and close a connection.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class ClientSessions:
     starter: ProcessStarter
     login_principal: Callable[[Exchange], str]
     idle_seconds: ClassVar[float] = IDLE_SECONDS
-    _held: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
-    _may_shake_hands: bool = field(default=True, init=False)
+    _slots: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
+    _may_use_handshake: bool = field(default=True, init=False)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._slots)
 
     async def session_for(self, exchange: Exchange) -> UpstreamSession:
         """Return the session for a client's request.
@@ -75,108 +75,118 @@ class ClientSessions:
         principal = self.login_principal(exchange)
         is_shared = self.audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
         is_shared = is_shared and not principal
-        held: _SessionSlot | None = None
-        if self._held and not is_shared:
-            held = self._held.get(key := key_of(exchange))
-            if held is not None and (
-                held.closing.is_set() or (held.session is not None and held.session.lost.is_set())
+        slot: _SessionSlot | None = None
+        if self._slots and not is_shared:
+            slot = self._slots.get(key := key_of(exchange))
+            if slot is not None and (
+                slot.closing.is_set() or (slot.session is not None and slot.session.lost.is_set())
             ):
                 self._close(key)
-                held = None
-        if held is None:
+                slot = None
+        if slot is None:
             if listing_session is None and upstream.is_renewing:
-                await upstream.come_back()
+                await upstream.reconnect()
                 listing_session = upstream.live_session
             if listing_session is None:
                 raise upstream.unavailable()
             if is_shared:
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
-            shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
+            uses_handshake = entry.protocol == "auto" and not exchange.is_modern and self._may_use_handshake
             # Without a handshake, a remote server has no state per connection, so no separate session is needed.
             is_remote = transport is not None and transport.name != "stdio"
-            if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
+            if not uses_handshake and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
             # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
-            wanted = EraChoice(listing_session.era.is_modern, is_only=True)
-            held = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if shakes_hands else wanted)
+            listing_era = EraChoice(listing_session.era.is_modern, is_only=True)
+            slot = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if uses_handshake else listing_era)
         elif listing_session is None:
             # The client's own session still works, but nothing can be listed until there is a new listing session.
             upstream.retry_now()
-        if not held.ready.is_set():
-            await held.ready.wait()
-        held.last_used = anyio.current_time()
-        if held.session is None:
+        if not slot.ready.is_set():
+            await slot.ready.wait()
+        slot.last_used = anyio.current_time()
+        if slot.session is None:
             login = upstream.login_of(principal)
-            if held.wants_login and login is not None:
+            if slot.wants_login and login is not None:
                 raise LoginNeededError(login)
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"A separate connection to the server {upstream.alias} could not be opened: {held.problem}. "
+                f"A separate connection to the server {upstream.alias} could not be opened: {slot.problem}. "
                 "Try the call again later, or continue without it.",
             )
-        return held.session
+        return slot.session
 
-    def opened(self, serial: int) -> UpstreamSession | None:
+    def find_open(self, serial: int) -> UpstreamSession | None:
         """Return the session with this serial number and mark it as in use; `None` if it is closed."""
-        for held in self._held.values():
-            if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
-                held.last_used = anyio.current_time()
-                return held.session
-        listing = self.upstream.live_session
-        return listing if listing is not None and listing.serial == serial else None
+        for slot in self._slots.values():
+            if slot.session is not None and slot.session.serial == serial and not slot.session.lost.is_set():
+                slot.last_used = anyio.current_time()
+                return slot.session
+        listing_session = self.upstream.live_session
+        return listing_session if listing_session is not None and listing_session.serial == serial else None
 
-    def _open(self, key: SessionKey, exchange: Exchange, wanted: EraChoice) -> _SessionSlot:
+    def _open(self, key: SessionKey, exchange: Exchange, era_choice: EraChoice) -> _SessionSlot:
         upstream, entry = self.upstream, self.upstream.entry
-        most = entry.max_sessions
-        if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
+        max_sessions = entry.max_sessions
+        if len(self._slots) >= max_sessions and not self._make_room(key[0], max(max_sessions // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {upstream.alias} already has the maximum number of clients, {most} "
+                f"The server {upstream.alias} already has the maximum number of clients, {max_sessions} "
                 f"(mcpServers.{upstream.alias}.maxSessions). Try the call again later, or continue without it.",
             )
-        known, login = upstream.transport, upstream.login_of(self.login_principal(exchange))
+        current_transport, login = upstream.transport, upstream.login_of(self.login_principal(exchange))
         transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)
-        transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
-        held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
+        transport = next(
+            (
+                candidate
+                for candidate in transports
+                if current_transport is None or candidate.name == current_transport.name
+            ),
+            transports[0],
+        )
+        slot = self._slots[key] = _SessionSlot(last_used=anyio.current_time())
         observer_of = self.audience.observer_of
         options = SessionOptions(
             upstream.alias,
-            wanted,
+            era_choice,
             exchange.capabilities,
             self.audience.question_seconds,
             upstream.list_changed,
-            partial(upstream.resource_updated, whose=key),  # updates go only to this client
+            partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
         )
-        self.tasks.start_soon(self._own, key, held, transport, options, exchange, name=f"session with {upstream.alias}")
-        exchange.at_end(held.closing.set)
-        return held
+        self.tasks.start_soon(
+            self._run_session, key, slot, transport, options, exchange, name=f"session with {upstream.alias}"
+        )
+        exchange.at_end(slot.closing.set)
+        return slot
 
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the most dispensable session to make room for this client. Returns whether a session was closed.
 
-        A session in use stays open, unless its client has more than `share` sessions and this client has fewer.
+        A session in use is closed only if its client has more than `share` sessions, and this client has fewer than
+        `share`.
         """
-        counts = Counter(key[0] for key in self._held)
-        may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
+        counts = Counter(key[0] for key in self._slots)
+        candidates = [key for key in self._slots if key[0] == client_key or counts[client_key] < share]
         idle = [
-            (key[0] != client_key and counts[key[0]] <= share, self._held[key].last_used, key)
-            for key in may_take
-            if (session := self._held[key].session) is not None and self._is_unused(session)
+            (key[0] != client_key and counts[key[0]] <= share, self._slots[key].last_used, key)
+            for key in candidates
+            if (session := self._slots[key].session) is not None and self._is_unused(session)
         ]
         if idle:
             self._close(min(idle)[2])
             return True
-        taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
-        if not taken:
+        surplus_sessions = [key for key in candidates if key[0] != client_key and counts[key[0]] > share]
+        if not surplus_sessions:
             return False
         # The sessions are in the order in which they were opened. Close the newest one.
         self.upstream.log.info(
             "a client's session with upstream %s was closed to make room for another client", self.upstream.alias
         )
-        self._close(taken[-1])
+        self._close(surplus_sessions[-1])
         return True
 
     def _is_unused(self, session: UpstreamSession) -> bool:
@@ -184,8 +194,8 @@ class ClientSessions:
             return False
         return not session.streams and anyio.current_time() > session.wanted_until
 
-    async def _own(
-        self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions, exchange: Exchange
+    async def _run_session(
+        self, key: SessionKey, slot: _SessionSlot, transport: Transport, options: SessionOptions, exchange: Exchange
     ) -> None:
         try:
             deadline = anyio.current_time() + self.upstream.entry.connect_timeout / 1000
@@ -194,30 +204,33 @@ class ClientSessions:
                     options = replace(options, folders=await self.audience.folders_of(exchange))
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
-                    self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
-                    if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
+                    self._may_use_handshake = options.era_choice.is_modern or not session.era.is_modern
+                    if (
+                        not session.era.is_modern
+                        and options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
+                    ):
                         # File servers request the roots right after the handshake. If a server requested them during
                         # the first call, that request would end with the call, and the call would run without roots.
                         await session.flush()
-                        if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
+                        if await session.questions.wait_for_roots() or options.client_capabilities.get("roots") is None:
                             await session.flush()
-                    held.session = session
-                    held.ready.set()
+                    slot.session = session
+                    slot.ready.set()
                     if transport.name != "stdio":  # over stdio, a new session is a new program
                         self.upstream.session_began()
-                    await self._until_unused(held, session)
-            if held.session is None:
-                held.problem = "it did not connect in time"
+                    await self._wait_until_unused(slot, session)
+            if slot.session is None:
+                slot.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
-            state, held.problem = failure_of(error)
-            held.wants_login = state is UpstreamState.NEEDS_AUTHENTICATION
-            self.upstream.warn_once("has no session for a client", held.problem)
+            state, slot.problem = failure_of(error)
+            slot.wants_login = state is UpstreamState.NEEDS_AUTHENTICATION
+            self.upstream.warn_once("has no session for a client", slot.problem)
         finally:
-            if self._held.get(key) is held:
-                del self._held[key]
-            held.ready.set()
+            if self._slots.get(key) is slot:
+                del self._slots[key]
+            slot.ready.set()
 
-    async def _until_unused(self, held: _SessionSlot, session: UpstreamSession) -> None:
+    async def _wait_until_unused(self, slot: _SessionSlot, session: UpstreamSession) -> None:
         async with anyio.create_task_group() as group:
 
             async def end_with(event: anyio.Event) -> None:
@@ -225,33 +238,35 @@ class ClientSessions:
                 group.cancel_scope.cancel()
 
             group.start_soon(end_with, session.lost)
-            group.start_soon(end_with, held.closing)
+            group.start_soon(end_with, slot.closing)
             while True:
-                left = held.last_used + self.idle_seconds - anyio.current_time()
-                await anyio.sleep(max(left, self.idle_seconds / 10))
-                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_unused(session):
+                remaining_seconds = slot.last_used + self.idle_seconds - anyio.current_time()
+                await anyio.sleep(max(remaining_seconds, self.idle_seconds / 10))
+                if anyio.current_time() >= slot.last_used + self.idle_seconds and self._is_unused(session):
                     break
             group.cancel_scope.cancel()
 
     def _close(self, key: SessionKey) -> None:
-        held = self._held.pop(key, None)
-        if held is not None:
-            held.closing.set()
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            slot.closing.set()
 
     def forget(self, client_key: str) -> None:
-        for key, held in tuple(self._held.items()):
+        for key, slot in tuple(self._slots.items()):
             if key[0] == client_key:
-                held.closing.set()
+                slot.closing.set()
 
     def end(self) -> None:
-        for held in self._held.values():
-            held.closing.set()
+        for slot in self._slots.values():
+            slot.closing.set()
 
-    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
+    def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
-        own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
+        own_sessions = [slot.session for key, slot in self._slots.items() if key == key_of(exchange)]
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
-        return [session for session in (*own, self.upstream.session if is_shared else None) if session is not None]
+        return [
+            session for session in (*own_sessions, self.upstream.session if is_shared else None) if session is not None
+        ]
 
 
 def key_of(exchange: Exchange) -> SessionKey:

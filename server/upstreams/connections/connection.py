@@ -1,7 +1,7 @@
 """One upstream, owned by one task, which connects, reads the lists, watches for changes, and reconnects after a loss.
 
-This task opens and closes connections; other tasks send requests through them. While the upstream is down, these tasks
-get an immediate error with its state.
+This task opens and closes connections; other tasks send requests through them. While the upstream is down, such a
+request fails at once, with an error that gives the upstream's state.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from server.upstreams.session.list_reader import (
     Lister,
     Offer,
     OfferedKind,
+    omission_messages,
     read_lists,
-    told,
 )
-from server.upstreams.session.protocol_era import Era, IncompatibleError, wanted_for
+from server.upstreams.session.protocol_era import Era, IncompatibleError, era_choice_for
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
 from server.upstreams.wire.json_rpc_channel import (
@@ -56,14 +56,16 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
-"""The first and last pause before a lost or failed connection is retried; pauses double in between."""
+"""The first and the longest pause before a lost or failed connection is retried. Each pause is twice as long as the one
+before, up to the limit.
+"""
 
-SOON_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
-CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `SOON_SECONDS`
+CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
+MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
+MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `CRASH_SECONDS`
 
-LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
-LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
+MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
+NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
 STORE_SECONDS = 5.0  # time limit for storing the lists for the next run
 
@@ -91,7 +93,7 @@ class UpstreamState(StrEnum):
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
-LOGIN_LOOK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
+LOGIN_CHECK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
 
 
 @dataclass(slots=True)
@@ -128,16 +130,16 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
 
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
-    """Return the upstream's state and the reason after a failed connection."""
+    """Return the state of an upstream after a failed connection, and why the connection failed."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
         return UpstreamState.FAILED, f"it could not be reached: {error}"
-    for kind, state, why in _FAILURES:
+    for kind, state, reason in _FAILURES:
         if isinstance(error, kind):
-            return state, why
+            return state, reason
     challenge = challenge_of(error)
     if challenge is not None and (challenge.could_be_met or isinstance(error, NeedsAuthenticationError)):
-        return UpstreamState.NEEDS_AUTHENTICATION, challenge.told
+        return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
@@ -157,20 +159,20 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class LoginNeededError(ToolError):
-    """A server needs a login first; the message says how."""
+    """A server requires a login; the message says how to log in."""
 
-    def __init__(self, login: Login, why: str = "needs authentication") -> None:
+    def __init__(self, login: Login, reason: str = "needs authentication") -> None:
         if login.challenge is not None:
-            why += f" (HTTP status {login.challenge.status})"
-        told = (
-            f"The server {login.alias} {why}. A person must log in: ask the user to run `{login.command}` in a "
+            reason += f" (HTTP status {login.challenge.status})"
+        message = (
+            f"The server {login.alias} {reason}. A person must log in: ask the user to run `{login.command}` in a "
             "terminal, and then try the call again; or continue without it."
         )
         if login.challenge is None or not login.challenge.schemes:
-            told += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
-        super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+            message += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
+        super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
         self.login = login
-        self.had = login.latest_header  # the `Authorization` header that was not sufficient, if any
+        self.rejected_header = login.latest_header  # the `Authorization` header that was not sufficient, if any
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
@@ -187,10 +189,10 @@ async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
 class Audience:
     """The clients of this server."""
 
-    announced: Json  # the capabilities to declare to upstreams
+    capabilities: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether the client uses the 2026-07-28 revision; if there are several, whether most of them do
+    is_modern: bool  # whether the client uses the 2026-07-28 revision; true if there may be several clients
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
@@ -203,8 +205,8 @@ class Upstream:
     Args:
         alias: The entry's alias, which published names start with unless the entry's `prefix` is none.
         entry: How to reach the upstream, and what to publish.
-        changed: Called with the kind of a list that may have changed, and whether clients should be notified.
-        resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
+        on_list_changed: Called with the kind of a list that may have changed, and whether clients should be notified.
+        on_resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
             reported the change; `None` if the listing session reported it.
         prepare: Does expensive work before a list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
@@ -216,8 +218,8 @@ class Upstream:
         self,
         alias: str,
         entry: UpstreamSettings,
-        changed: Callable[[Upstream, OfferedKind, bool], None],
-        resource_updated: Callable[[Upstream, str, SessionKey | None], None],
+        on_list_changed: Callable[[Upstream, OfferedKind, bool], None],
+        on_resource_updated: Callable[[Upstream, str, SessionKey | None], None],
         prepare: Callable[[Upstream, OfferedKind, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
         login_of: Callable[[str], Login | None] = lambda _: None,
@@ -226,7 +228,7 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.reach = entry.reach_digest()  # tells this entry from a later one with the same alias
+        self.reach = entry.reach_digest()  # distinguishes this entry from a later one with the same alias
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
@@ -236,12 +238,13 @@ class Upstream:
         self.known = anyio.Event()
         """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
         self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
-        self.connected = anyio.Event()  # set while the upstream is connected, and once it is no longer used
+        # Set while the upstream is connected; also set when it is no longer used, so that waiting tasks continue
+        self.connected = anyio.Event()
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
-        most = entry.max_concurrent
-        self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
+        limit = entry.max_concurrent
+        self.concurrency_limit = None if limit is None else anyio.CapacityLimiter(limit)
         """Limits the client requests in progress; `None` without a limit."""
         self.rate: Rate | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
@@ -255,15 +258,15 @@ class Upstream:
         self.is_withheld = False
         self._prepare = prepare
         self._store = store
-        self._changed = changed
-        self._resource_updated = resource_updated
-        self._hurry = anyio.Event()
-        self._spared_until = 0.0
+        self._on_list_changed = on_list_changed
+        self._on_resource_updated = on_resource_updated
+        self._retry_requested = anyio.Event()
+        self._no_retry_before = 0.0
         self._stale: dict[str, bool] = {}  # keyed by capability: whether the upstream announced a change
-        self._news = anyio.Event()
-        self._looked: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
-        self._read_again = anyio.Event()  # set after the next read
-        self._warned = set[str]()
+        self._change_noted = anyio.Event()
+        self._last_reads: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
+        self._lists_reread = anyio.Event()  # set after the next read
+        self._warnings = set[str]()
         # Whether the server has lost the latest session, and the next attempt to connect is not over yet.
         self._was_forgotten = False
 
@@ -274,15 +277,17 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # reset here, because a request may come while a loss is still being handled
+            # Replace the event before the attempt, so that a request that arrives while a loss is being handled still
+            # shortens the pause.
+            self._retry_requested = anyio.Event()
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
-                    is_soon = anyio.current_time() - began < SOON_SECONDS and not is_refused
-                    losses = self.status.losses = self.status.losses + 1 if is_soon else 0
-                    if losses >= CRASHES:
+                    is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
+                    losses = self.status.losses = self.status.losses + 1 if is_crash else 0
+                    if losses >= MAX_CRASHES:
                         self.status.change(UpstreamState.CRASHING, f"it exited {losses} times soon after its start")
                     break
             if self.wants_login:
@@ -290,28 +295,28 @@ class Upstream:
             else:
                 self._withdraw_stored()
             self.settle()
-            self._tell_outcome()
+            self._signal_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
             # The next attempt starts after the pause, when a request needs the upstream, or when somebody has logged in
             # to it. If the upstream keeps failing, a minimum pause remains, so that it is not restarted for each call.
-            respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
-            if self.status.losses >= CRASHES:
-                respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
-            respite = min(respite, LAST_RETRY_SECONDS)
-            self._spared_until = time.monotonic() + respite
+            minimum_pause = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
+            if self.status.losses >= MAX_CRASHES:
+                minimum_pause = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - MAX_CRASHES, 10)
+            minimum_pause = min(minimum_pause, LAST_RETRY_SECONDS)
+            self._no_retry_before = time.monotonic() + minimum_pause
             with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
-                await anyio.sleep(respite)
-                while not self._hurry.is_set():
-                    with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
-                        await self._hurry.wait()
+                await anyio.sleep(minimum_pause)
+                while not self._retry_requested.is_set():
+                    with anyio.move_on_after(LOGIN_CHECK_SECONDS if self.wants_login else None):
+                        await self._retry_requested.wait()
                     if self.wants_login and self.login is not None and await self.login.has_changed():
                         break
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     @property
     def wants_login(self) -> bool:
-        """Whether nothing but a person's login keeps the upstream from connecting."""
+        """Whether a person's login is all that the upstream needs to connect."""
         is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
         login = self.login if is_refused else None
         if login is None or challenge is None or not login.needs_person:
@@ -326,16 +331,16 @@ class Upstream:
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
-    async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
+    async def _connect(self, transport: Transport, seconds: float, audience: Audience) -> bool:
         """Run one connection until it ends. Returns whether it was established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
-        established = is_forgotten = False
+        is_established = is_forgotten = False
         refusal: Challenge | None = None
         options = SessionOptions(
             self.alias,
-            wanted_for(self.entry.protocol, client_is_modern=audience.is_modern),
-            audience.announced,
+            era_choice_for(self.entry.protocol, client_is_modern=audience.is_modern),
+            audience.capabilities,
             audience.question_seconds,
             self.list_changed,
             self.resource_updated,
@@ -345,7 +350,7 @@ class Upstream:
         )
         began = time.perf_counter()
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+            with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 if transport.name == "stdio":
                     options = replace(options, folders=await audience.folders_of(audience.client))
                     if not (options.folders or self.entry.cwd):
@@ -356,12 +361,12 @@ class Upstream:
                     self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
-                    await self._serve(session)
-                    established = True
+                    await self._read_all_lists(session)
+                    is_established = True
                     self.connected.set()
                     try:
                         async with anyio.create_task_group() as group:
-                            group.start_soon(self._list_again, session)
+                            group.start_soon(self._reread_lists, session)
                             if self.change_stream is not None:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
@@ -369,13 +374,13 @@ class Upstream:
                         refusal, is_forgotten = session.refusal, session.is_forgotten
                     finally:
                         self.connected = anyio.Event()
-                    if time.perf_counter() > began + SOON_SECONDS:
-                        self._warned.clear()
+                    if time.perf_counter() > began + CRASH_SECONDS:
+                        self._warnings.clear()
             state, reason = UpstreamState.FAILED, "it closed the connection"
             if refusal is not None:
                 status.challenge = refusal
                 state, reason = failure_of(NeedsAuthenticationError(refusal))
-            elif not established:
+            elif not is_established:
                 reason = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, reason = failure_of(error)
@@ -384,30 +389,35 @@ class Upstream:
             self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
         self.warn_once("is not available", reason)
-        return established
+        return is_established
 
-    async def _serve(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists. The upstream is available once its tools are known, even without other lists."""
+    async def _read_all_lists(self, session: UpstreamSession) -> None:
+        """Read the upstream's lists.
+
+        The upstream is available once its tools are known, even before its other lists have been read.
+        """
         began = time.perf_counter()
-        read: set[OfferedKind] = set()
+        kinds_read: set[OfferedKind] = set()
 
-        async def take(kind: OfferedKind, items: list[Json]) -> None:
-            read.add(kind)
-            await self._take(kind, items, is_said=self.offer.items(kind) != items)
+        async def use_list(kind: OfferedKind, items: list[Json]) -> None:
+            kinds_read.add(kind)
+            await self._use_list(kind, items, is_announced=self.offer.items(kind) != items)
             if kind is TOOLS:
                 self._set_connected()
 
-        self._looked = {kind.capability: anyio.current_time() for kind in KINDS}
-        await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
+        self._last_reads = {kind.capability: anyio.current_time() for kind in KINDS}
+        await read_lists(session, KINDS, self.entry.list_timeout / 1000, use_list, self.offer)
         for kind in KINDS:
-            if kind not in read:
-                await self._take(kind, [], is_said=bool(self.offer.items(kind)))
+            if kind not in kinds_read:
+                await self._use_list(kind, [], is_announced=bool(self.offer.items(kind)))
         self.status.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
         self.settle()
         self.log.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
-    async def _take(self, kind: OfferedKind, items: list[Json], *, is_said: bool, is_stored: bool = False) -> None:
+    async def _use_list(
+        self, kind: OfferedKind, items: list[Json], *, is_announced: bool, is_stored: bool = False
+    ) -> None:
         if self._prepare is not None:
             await self._prepare(self, kind, items)
         self.offer.lists[kind.field] = items
@@ -417,16 +427,16 @@ class Upstream:
         else:
             self.offer.stored.discard(kind.field)
         if kind is TOOLS and self.is_withheld:
-            is_said, self.is_withheld = True, False
-        self._changed(self, kind, is_said)
+            is_announced, self.is_withheld = True, False
+        self._on_list_changed(self, kind, is_announced)
 
     async def offer_stored(self, last_run: Lister) -> None:
         """Offer the lists from the last run until the upstream sends current ones or cannot be reached."""
 
-        async def take(kind: OfferedKind, items: list[Json]) -> None:
-            await self._take(kind, items, is_said=bool(items), is_stored=True)
+        async def use_list(kind: OfferedKind, items: list[Json]) -> None:
+            await self._use_list(kind, items, is_announced=bool(items), is_stored=True)
 
-        await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
+        await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, use_list, self.offer)
 
     async def _offer_login(self) -> None:
         """Offer a login tool if no tools are known; tools from the last run stay."""
@@ -439,23 +449,23 @@ class Upstream:
             schema: Json = {"type": "object", "properties": {}, "additionalProperties": False}
             tool: Json = {"name": name, "title": f"Log in to {self.alias}", "description": description}
             self.is_login_offered = True
-            await self._take(TOOLS, [{**tool, "inputSchema": schema}], is_said=True, is_stored=True)
+            await self._use_list(TOOLS, [{**tool, "inputSchema": schema}], is_announced=True, is_stored=True)
 
     def _withdraw_stored(self) -> None:
         for kind in KINDS:
             if kind.field in self.offer.stored:
                 self.offer.stored.discard(kind.field)
                 had_any = bool(self.offer.lists.pop(kind.field, None))
-                self._changed(self, kind, had_any)
+                self._on_list_changed(self, kind, had_any)
 
     def _set_connected(self) -> None:
         self.status.change(UpstreamState.CONNECTED)
         self.status.attempts, self.status.challenge = 0, None
         self._was_forgotten = False
-        self._tell_outcome()
+        self._signal_outcome()
         self.tried.set()
 
-    def _tell_outcome(self) -> None:
+    def _signal_outcome(self) -> None:
         self._outcome.set()
         self._outcome = anyio.Event()
 
@@ -464,75 +474,76 @@ class Upstream:
         self.known.set()
         self.tried.set()
 
-    async def _list_again(self, session: UpstreamSession) -> None:
+    async def _reread_lists(self, session: UpstreamSession) -> None:
         """Read lists again whenever the upstream announces that they have changed."""
         stale: dict[str, bool] = {}
 
-        async def take(kind: OfferedKind, items: list[Json]) -> None:
+        async def use_list(kind: OfferedKind, items: list[Json]) -> None:
             # An announcement is passed on even if the list is the same as before, because the content that an item
             # refers to may have changed.
             if stale[kind.capability] or self.offer.items(kind) != items:
-                await self._take(kind, items, is_said=True)
+                await self._use_list(kind, items, is_announced=True)
 
-        pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
+        pause, last_read, read_seconds = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             if self._store is not None:
                 with anyio.move_on_after(STORE_SECONDS):  # a disk may hang
                     await self._store(self, session.era.version)
-            await self._news.wait()
-            is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
+            await self._change_noted.wait()
+            is_rested = anyio.current_time() > last_read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
-            # A burst of changes causes one read, and reads take at most half of the time.
-            await anyio.sleep(max(pause, read + took - anyio.current_time()))
-            self._news = anyio.Event()
+            # Combine a burst of changes into one read, and wait at least as long as the last read took, so that reads
+            # take at most half the time.
+            await anyio.sleep(max(pause, last_read + read_seconds - anyio.current_time()))
+            self._change_noted = anyio.Event()
             stale, self._stale = self._stale, {}
             kinds = tuple(kind for kind in KINDS if kind.capability in stale)
-            began = anyio.current_time()
+            started_at = anyio.current_time()
             try:
-                await read_lists(session, kinds, self.entry.list_timeout / 1000, take, self.offer)
+                await read_lists(session, kinds, self.entry.list_timeout / 1000, use_list, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
                 self.log.warning("upstream %s did not send its changed lists", self.alias)
             except ConnectionLostError:
                 return
-            read = anyio.current_time()
-            took = read - began
-            self._looked |= {kind.capability: read for kind in kinds}
-            self._read_again.set()
-            self._read_again = anyio.Event()
+            last_read = anyio.current_time()
+            read_seconds = last_read - started_at
+            self._last_reads |= {kind.capability: last_read for kind in kinds}
+            self._lists_reread.set()
+            self._lists_reread = anyio.Event()
 
-    def list_changed(self, kind: str, is_said: bool) -> None:
-        """Schedule a list to be read again; `is_said` means that the upstream has announced a change."""
-        self._stale[kind] = self._stale.get(kind, False) or is_said
-        self._news.set()
+    def list_changed(self, kind: str, is_announced: bool) -> None:
+        """Schedule a list to be read again; `is_announced` means that the upstream has announced a change."""
+        self._stale[kind] = self._stale.get(kind, False) or is_announced
+        self._change_noted.set()
 
     def session_began(self) -> None:
         """Schedule reads of older lists when a client has a new session, because the server may have been restarted."""
-        for capability in sorted(self._looked):
-            self._look(capability, LEAST_LOOK_SECONDS)
+        for capability in sorted(self._last_reads):
+            self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
-    def look_for_client(self, capability: str) -> anyio.Event | None:
-        """Schedule a read of a list that a client wants, if the list is old and changes to it may not be announced.
+    def schedule_read_for_client(self, capability: str) -> anyio.Event | None:
+        """Schedule a read of a list that a client requests, if the list is old and changes to it may not be announced.
 
         An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
         event is set after the read.
         """
         if self.era is None or self.transport is None:
             return None
-        tells = self.era.is_modern or self.transport.name != "http"
-        if tells and self.era.announces(capability, "listChanged"):
+        can_announce = self.era.is_modern or self.transport.name != "http"
+        if can_announce and self.era.announces(capability, "listChanged"):
             return None
-        return self._read_again if self._look(capability, LOOK_SECONDS) else None
+        return self._lists_reread if self._schedule_read(capability, MAX_LIST_AGE_SECONDS) else None
 
-    def _look(self, capability: str, least_age: float) -> bool:
+    def _schedule_read(self, capability: str, min_age: float) -> bool:
         now = anyio.current_time()
-        if self.live_session is None or now < self._looked.get(capability, now) + least_age:
+        if self.live_session is None or now < self._last_reads.get(capability, now) + min_age:
             return False
-        self._looked[capability] = now
+        self._last_reads[capability] = now
         self.list_changed(capability, False)
         return True
 
-    def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:
-        self._resource_updated(self, uri, whose)
+    def resource_updated(self, uri: str, session_key: SessionKey | None = None) -> None:
+        self._on_resource_updated(self, uri, session_key)
 
     @property
     def announces_resources(self) -> bool:
@@ -563,19 +574,21 @@ class Upstream:
             facts["login"] = self.login.command
         if self.offer.stored and not self.is_login_offered:
             facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
-        if self.offer.cut:
-            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
-        if any(self.offer.left_out.values()):
-            facts["leftOut"] = {field: told(each) for field, each in self.offer.left_out.items() if each}
+        if self.offer.truncated:
+            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.truncated]
+        if any(self.offer.omissions.values()):
+            facts["leftOut"] = {
+                field: omission_messages(omissions) for field, omissions in self.offer.omissions.items() if omissions
+            }
         return facts
 
-    def warn_once(self, what: str, reason: str) -> None:
+    def warn_once(self, failure: str, reason: str) -> None:
         """Log a failure, as a warning at first, and at a lower level if it repeats."""
-        told = f"{what}: {reason}"
-        is_news = told not in self._warned and len(self._warned) < MAX_WARNINGS
-        if is_news:
-            self._warned.add(told)
-        self.log.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
+        message = f"{failure}: {reason}"
+        is_new = message not in self._warnings and len(self._warnings) < MAX_WARNINGS
+        if is_new:
+            self._warnings.add(message)
+        self.log.log(logging.WARNING if is_new else logging.DEBUG, "upstream %s %s", self.alias, message)
 
     @property
     def live_session(self) -> UpstreamSession | None:
@@ -591,13 +604,13 @@ class Upstream:
     def retry_now(self) -> None:
         """Connect again, because a request needs the upstream: at once, or after the minimum pause if attempts failed.
 
-        Does nothing if the upstream is left out.
+        Does nothing if the upstream is this server itself.
         """
         if self.status.state is not UpstreamState.LEFT_OUT:
-            self._hurry.set()
+            self._retry_requested.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that requests the login used for listing; `None` if this upstream has no logins."""
+        """Return the error that asks for the login with which lists are read; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
@@ -607,9 +620,9 @@ class Upstream:
         """
         if (listing := self.live_session) is not None:
             await listing.flush()
-        await self.come_back()
+        await self.reconnect()
 
-    async def come_back(self) -> None:
+    async def reconnect(self) -> None:
         """Wait until the upstream is connected or has failed again, but no longer than one attempt may take."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
@@ -621,21 +634,25 @@ class Upstream:
 
     def unavailable(self) -> ToolError:
         """Return the error for a disconnected upstream, and trigger a new attempt."""
-        if self.wants_login and (needed := self.login_needed()) is not None:
-            return needed
+        if self.wants_login and (login_error := self.login_needed()) is not None:
+            return login_error
         self.retry_now()
         status = self.status
-        why = f"state {status.state}: {status.problem}" if status.problem else f"state {status.state}"
+        reason = f"state {status.state}: {status.problem}" if status.problem else f"state {status.state}"
         if status.state is UpstreamState.CONNECTED:
-            why = "its connection was just lost"  # the state will be updated in a moment
-        left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call again after that" if left > 0 else "automatically; try the call again later"
-        what_next = f"The connection is retried {when}, or continue without it."
+            reason = "its connection was just lost"  # the state will be updated in a moment
+        remaining_seconds = math.ceil(self._no_retry_before - time.monotonic())
+        retry_time = (
+            f"in {remaining_seconds} s; try the call again after that"
+            if remaining_seconds > 0
+            else "automatically; try the call again later"
+        )
+        advice = f"The connection is retried {retry_time}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
-            what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
+            advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:
-            what_next = "Use this server's own tool names instead."
+            advice = "Use this server's own tool names instead."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is unavailable ({why}). {what_next}",
+            f"The server {self.alias} is unavailable ({reason}). {advice}",
         )

@@ -40,7 +40,7 @@ GATHER_WAIT_SECONDS = 0.5  # how long `bounded_gather` waits; longer work contin
 GATHER_SECONDS = 10.0  # time limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # time limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a list request waits for old lists to be read again; later changes are announced
+REREAD_WAIT_SECONDS = 1.0  # how long a list request waits for old lists to be read again; later changes are announced
 # How long the first list may keep another coretools-mcp server waiting: in a loop, each server waits for the next one.
 PROXY_WAIT_SECONDS = 1.0
 
@@ -59,8 +59,8 @@ async def bounded_gather(
     async def run() -> None:
         with scope or anyio.CancelScope(), anyio.move_on_after(GATHER_SECONDS):
             async with anyio.create_task_group() as group:
-                for each in work:
-                    group.start_soon(each)
+                for function in work:
+                    group.start_soon(function)
         done.set()
 
     tasks.start_soon(run)
@@ -74,11 +74,11 @@ class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
     replica: Replica
-    """Its store has the logins if it is shared and there are keys; otherwise they are stored on this machine."""
+    """If the replica has a shared store and keys, logins are kept there; otherwise they are kept on this machine."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
-    options: str = ""  # the command-line options that result in the same settings
+    options: str = ""  # the command-line options with which `coretools-mcp login` uses the same settings
     has_principals: bool = False  # whether there are several people with their own logins
     is_local: bool = True  # whether a client's browser is on this machine, so that a redirect can reach this server
     pages: ConnectPages | None = None  # the login pages, which any browser can reach
@@ -91,11 +91,11 @@ class _Logins:
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
     closed: str = ""  # why no more logins can be opened; empty if they can
 
-    def close(self, why: str) -> None:
-        self.closed = why
+    def close(self, reason: str) -> None:
+        self.closed = reason
         for login in self.by_principal.values():
             if login is not None:
-                login.close(why)
+                login.close(reason)
 
 
 class UpstreamPool:
@@ -106,7 +106,7 @@ class UpstreamPool:
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
-        reserved: Names that upstream tools never get.
+        reserved_names: Names that upstream tools never get.
         by_proxy: Whether to use the proxies from the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
@@ -119,11 +119,11 @@ class UpstreamPool:
         name_budget: int,
         relay_call_of: Callable[[Upstream], UpstreamCall],
         *,
-        on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_said: None,
-        on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
+        on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_announced: None,
+        on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _session_key: None,
         left_out: Mapping[str, str] | None = None,
         logins: LoginOptions | None = None,
-        reserved: Iterable[str] = (),
+        reserved_names: Iterable[str] = (),
         by_proxy: bool = True,
         waits_again: bool = False,
     ) -> None:
@@ -133,7 +133,7 @@ class UpstreamPool:
         self.tasks: TaskGroup | None = None  # the task group of the upstreams
         self._login_store: LoginStore | None = None  # created with the first remote server
         self._runs_logins = False
-        self.catalog = ToolCatalog(registry, name_budget, reserved)
+        self.catalog = ToolCatalog(registry, name_budget, reserved_names)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the client sessions of each running upstream
         self.left_out = left_out or {}
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
@@ -141,17 +141,17 @@ class UpstreamPool:
         """Entries with variables unexpanded; changes with the settings."""
         self.is_recalling = False  # whether the stored lists are still being read; no list is sent before that is done
         self.listed: set[str] = set()  # the capabilities whose list a client has received
-        self._stored: StoredLists | None = None
+        self._stored_lists: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any
         self.catalog.write_approval = self._approve
-        self._recalled: anyio.Event | None = None  # set once the stored lists are offered
+        self._stored_lists_offered: anyio.Event | None = None  # set once the stored lists are offered
         self._on_offer = on_offer
         self._on_updated = on_updated
         self._registry = registry
         self._relay_call_of = relay_call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
-        self._told_late: set[str] = set()  # aliases already logged as late
+        self._logged_as_late: set[str] = set()  # aliases already logged as late
         self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
@@ -162,28 +162,28 @@ class UpstreamPool:
         self._calls: dict[Upstream, UpstreamCall] = {}
         self._logins: dict[Upstream, _Logins] = {}
         self.upstreams = [self._make_upstream(alias, entry) for alias, entry in entries.items()]
-        self.by_alias = {each.alias: each for each in self.upstreams}
+        self.by_alias = {upstream.alias: upstream for upstream in self.upstreams}
         self.catalog.configure(entries)
 
-    def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
+    def start(self, tasks: TaskGroup, audience: Audience, stored_lists: StoredLists | None = None) -> None:
         """Start the owner task of every upstream, once; later calls do nothing.
 
         The stored lists of an upstream are offered until the upstream sends its current ones.
         """
         if self._audience is None:
-            self._audience, self._stored, self.tasks = audience, stored, tasks
-            self.is_recalling = stored is not None and bool(self.upstreams)
+            self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
+            self.is_recalling = stored_lists is not None and bool(self.upstreams)
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
         """Use new entries from now on. Upstreams that are reached as before keep their connections and calls."""
-        kept = {
-            each.alias: each
-            for each in self.upstreams
-            if (now := entries.get(each.alias)) is not None and each.entry.is_reached_like(now)
+        kept_upstreams = {
+            upstream.alias: upstream
+            for upstream in self.upstreams
+            if (new_entry := entries.get(upstream.alias)) is not None and upstream.entry.is_reached_like(new_entry)
         }
-        gone = [each for each in self.upstreams if each.alias not in kept]
-        for upstream in gone:
+        removed_upstreams = [upstream for upstream in self.upstreams if upstream.alias not in kept_upstreams]
+        for upstream in removed_upstreams:
             self._calls.pop(upstream, None)
             if (owner := self._owners.pop(upstream, None)) is not None:
                 owner.cancel()
@@ -192,22 +192,28 @@ class UpstreamPool:
             self._logins.pop(upstream).close("the server was removed from the settings, or is now reached differently")
             upstream.settle()
             upstream.connected.set()
-        edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
-        for upstream, _ in edited:
+        edited_upstreams = [
+            (upstream, upstream.entry)
+            for upstream in kept_upstreams.values()
+            if upstream.entry != entries[upstream.alias]
+        ]
+        for upstream, _ in edited_upstreams:
             upstream.entry = entries[upstream.alias]
         self._entries = dict(entries)
-        fresh = {alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept}
-        self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
-        self.by_alias = {each.alias: each for each in self.upstreams}
+        new_upstreams = {
+            alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept_upstreams
+        }
+        self.upstreams = [kept_upstreams.get(alias) or new_upstreams[alias] for alias in entries]
+        self.by_alias = {upstream.alias: upstream for upstream in self.upstreams}
         self.catalog.configure(entries)
-        for upstream, before in edited:
+        for upstream, old_entry in edited_upstreams:
             # Only names or tool settings change; the connection is kept.
             if TOOLS.field in upstream.offer.lists:
-                self._changed(upstream, TOOLS, True)
-            if upstream.entry.prefix != before.prefix:
-                self._changed(upstream, PROMPTS, True)
+                self._on_list_changed(upstream, TOOLS, True)
+            if upstream.entry.prefix != old_entry.prefix:
+                self._on_list_changed(upstream, PROMPTS, True)
         if self._audience is not None:
-            self._start(fresh.values(), tasks, self._audience)
+            self._start(new_upstreams.values(), tasks, self._audience)
 
     async def use_lock(self, file: Lock | None) -> None:
         """Check all tools against a new version of the lock file, combined with shared approvals, if there are any."""
@@ -220,7 +226,10 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against a lock, unless it is already in use. Other tasks can run between the checks."""
+        """Check all tools against these approvals, unless they are already in use.
+
+        Other tasks can run between the checks.
+        """
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
@@ -229,7 +238,7 @@ class UpstreamPool:
             for upstream in self.upstreams:
                 if TOOLS.field in upstream.offer.lists:
                     await self.catalog.prepare(upstream.alias, upstream.offer.items(TOOLS))
-                    self._changed(upstream, TOOLS, True)
+                    self._on_list_changed(upstream, TOOLS, True)
 
     def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
         async def prepare(upstream: Upstream, kind: OfferedKind, items: list[dict[str, Any]]) -> None:
@@ -246,7 +255,7 @@ class UpstreamPool:
             return logins.by_principal[principal]
 
         upstream = Upstream(
-            alias, entry, self._changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+            alias, entry, self._on_list_changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
         )
         self._logins[upstream] = logins
         self._registry.declare_source(alias, upstream.known.wait)
@@ -254,20 +263,31 @@ class UpstreamPool:
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
         """Return the login of a principal to a server; `None` over stdio, or if the settings disable or replace it."""
-        oauth, how = entry.oauth, self.logins
+        oauth, logins = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
-        if entry.endpoint is None or how is None or (oauth is None and has_token):
+        if entry.endpoint is None or logins is None or (oauth is None and has_token):
             return None
         if oauth is not None and not oauth.enabled:
             return None
         from server.settings.models import OAuthSettings  # noqa: PLC0415 - loaded with the first remote server
         from server.upstreams.login.upstream_login import Login, login_store  # noqa: PLC0415
 
-        store = self._login_store = self._login_store or login_store(how.replica, how.state_folder, how.storage)
+        store = self._login_store = self._login_store or login_store(
+            logins.replica, logins.state_folder, logins.storage
+        )
         if store is None:
             return None
         return Login(
-            *(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages),
+            *(
+                store,
+                alias,
+                entry.endpoint,
+                oauth or OAuthSettings(),
+                principal,
+                logins.port,
+                logins.options,
+                logins.pages,
+            ),
             by_proxy=self._by_proxy,
         )
 
@@ -282,24 +302,24 @@ class UpstreamPool:
         return key_of(self.written.get(upstream.alias, upstream.entry))
 
     async def _store(self, upstream: Upstream, version: str) -> None:
-        if self._stored is not None:
-            await self._stored.write(self._key_of(upstream), version, upstream.offer.lists)
+        if self._stored_lists is not None:
+            await self._stored_lists.write(self._key_of(upstream), version, upstream.offer.lists)
 
-    async def _recall(
+    async def _offer_stored_lists(
         self,
-        stored: StoredLists,
+        stored_lists: StoredLists,
         upstreams: Sequence[Upstream],
-        recalled: anyio.Event,
-        may_begin: anyio.Event,
+        finished: anyio.Event,
+        may_start: anyio.Event,
     ) -> None:
         """Offer the stored lists, then let the upstreams start."""
         try:
             keys = {upstream: self._key_of(upstream) for upstream in upstreams}
             with anyio.move_on_after(STORED_SECONDS):
-                found = await stored.read(keys.values())
-                with self.catalog.at_once():
+                last_runs = await stored_lists.read(keys.values())
+                with self.catalog.batch():
                     for upstream in upstreams:
-                        last_run = found.get(keys[upstream])
+                        last_run = last_runs.get(keys[upstream])
                         never_listed = last_run is not None and last_run.era.version == NEVER_LISTED
                         upstream.is_awaited = self._waits_again or not never_listed
                         is_used = not never_listed and self.by_alias.get(upstream.alias) is upstream
@@ -313,34 +333,36 @@ class UpstreamPool:
                                 )
         finally:
             self.is_recalling = False
-            recalled.set()
+            finished.set()
         await anyio.sleep(LIST_FIRST_SECONDS)
-        may_begin.set()
+        may_start.set()
 
     def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup, audience: Audience) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
         if self._login_store is not None and not self._runs_logins:
             self._runs_logins = True
             tasks.start_soon(self._login_store.run, name="logins")
-        upstreams, may_begin = list(upstreams), anyio.Event()
-        if self._stored is not None and upstreams:
-            self._recalled = anyio.Event()
-            tasks.start_soon(self._recall, self._stored, upstreams, self._recalled, may_begin)
+        upstreams, may_start = list(upstreams), anyio.Event()
+        if self._stored_lists is not None and upstreams:
+            self._stored_lists_offered = anyio.Event()
+            tasks.start_soon(
+                self._offer_stored_lists, self._stored_lists, upstreams, self._stored_lists_offered, may_start
+            )
         else:
-            may_begin.set()
+            may_start.set()
         for upstream in upstreams:
             scope = self._owners[upstream] = anyio.CancelScope()
             self._running += 1
-            own = partial(self._own, upstream, scope, audience, may_begin)
-            tasks.start_soon(own, name=f"upstream {upstream.alias}")
+            run_upstream = partial(self._run_upstream, upstream, scope, audience, may_start)
+            tasks.start_soon(run_upstream, name=f"upstream {upstream.alias}")
 
-    async def _own(
-        self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
+    async def _run_upstream(
+        self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_start: anyio.Event
     ) -> None:
         """Run an upstream and its client sessions, which are closed together with it."""
         try:
             with scope:
-                await may_begin.wait()
+                await may_start.wait()
                 if (starter := self._starter) is None:
                     from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - loaded on first use
 
@@ -369,28 +391,32 @@ class UpstreamPool:
                 await self._all_ended.wait()
             await starter.aclose()
 
-    async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
+    async def wait_for_first_list(self, max_seconds: float | None = None, *, is_live: bool = False) -> None:
         """Wait for upstreams at startup, for a limited time, so that the first list is complete if possible.
 
         Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
         """
         # Even waiting for an event that is already set costs an iteration of the event loop.
-        if self._recalled is not None and not self._recalled.is_set():
-            await self._recalled.wait()
+        if self._stored_lists_offered is not None and not self._stored_lists_offered.is_set():
+            await self._stored_lists_offered.wait()
         if self._wait_until is None or self.is_settled:
             return
         if (now := anyio.current_time()) < self._wait_until:
-            with anyio.CancelScope(deadline=self._wait_until if most is None else min(self._wait_until, now + most)):
+            with anyio.CancelScope(
+                deadline=self._wait_until if max_seconds is None else min(self._wait_until, now + max_seconds)
+            ):
                 for upstream in self.upstreams:
                     if upstream.is_awaited and (is_live or not upstream.offer.stored):
                         await upstream.known.wait()
         if anyio.current_time() < self._wait_until:
             return
         for upstream in self.upstreams:
-            if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._told_late):
-                self._told_late.add(upstream.alias)
-                if self._stored is not None and self.tasks is not None:
-                    self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
+            if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._logged_as_late):
+                self._logged_as_late.add(upstream.alias)
+                if self._stored_lists is not None and self.tasks is not None:
+                    self.tasks.start_soon(
+                        self._stored_lists.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]()
+                    )
                 upstream.log.warning(
                     "upstream %s is late: the first list waited %g s for it, and its tools are announced when they "
                     "arrive. For clients that request the list only once, raise proxy.firstListWait",
@@ -399,15 +425,18 @@ class UpstreamPool:
 
     async def before_list(self, capability: str) -> None:
         """Read a list again before a client gets it, if the list is old and servers may not announce its changes."""
-        looks = [each.look_for_client(capability) for each in self.upstreams]
-        if waited := [look for look in looks if look is not None]:
-            with anyio.move_on_after(LOOK_WAIT_SECONDS):
-                for look in waited:
-                    await look.wait()
+        reads = [upstream.schedule_read_for_client(capability) for upstream in self.upstreams]
+        if pending_reads := [read for read in reads if read is not None]:
+            with anyio.move_on_after(REREAD_WAIT_SECONDS):
+                for read in pending_reads:
+                    await read.wait()
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until lists that are known only from the last run are confirmed in this run, up to the call timeout."""
+        """Wait until the upstream has sent its current lists or cannot be reached, up to the call timeout.
+
+        Does nothing unless some of its lists are known only from the last run.
+        """
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
@@ -416,11 +445,11 @@ class UpstreamPool:
         """Return the owner of a name, once every possible owner has made its first connection attempt.
 
         If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
-        however long it takes to start. A bare name that apps call is valid while no other tool has it. A client may
-        know a tool from an earlier run, and many servers take longer to start than a list should wait. A call therefore
-        waits for each possible owner, up to that server's timeout.
+        however long it takes to start. Apps may call a tool by its bare name as long as no other tool has that name. A
+        client may know a tool from an earlier run, and many servers take longer to start than a list should wait. A
+        call therefore waits for each possible owner, up to that server's timeout.
         """
-        waited: set[Upstream] = set()
+        awaited_upstreams: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
             # A bare name used by apps, which any server may own
@@ -428,28 +457,28 @@ class UpstreamPool:
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break
-            # Servers before the owner may also have the name; later ones only matter if no owner is known.
+            # Servers configured before the owner may also have the name; later ones matter only if no owner is known.
             last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
-            undecided = next(
+            candidate = next(
                 (
-                    each
-                    for each in self.upstreams[: last + 1]
-                    if not each.tried.is_set()
-                    and each not in waited
+                    upstream
+                    for upstream in self.upstreams[: last + 1]
+                    if not upstream.tried.is_set()
+                    and upstream not in awaited_upstreams
                     and (
-                        each is owner
-                        or self._is_unlisted(each.alias)
-                        or (is_bare and TOOLS.field not in each.offer.lists)
+                        upstream is owner
+                        or self._is_unlisted(upstream.alias)
+                        or (is_bare and TOOLS.field not in upstream.offer.lists)
                     )
                 ),
                 None,
             )
-            if undecided is None:
+            if candidate is None:
                 break
-            waited.add(undecided)
+            awaited_upstreams.add(candidate)
             if self._wait_until is not None:
-                with anyio.move_on_after(undecided.entry.timeout / 1000):
-                    await undecided.tried.wait()
+                with anyio.move_on_after(candidate.entry.timeout / 1000):
+                    await candidate.tried.wait()
             owner = self.owner_of(tool_name) or owner
         return owner
 
@@ -467,7 +496,7 @@ class UpstreamPool:
         alias = self._alias_of(tool_name)
         if alias is not None:
             return self.by_alias.get(alias)
-        return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+        return next((upstream for upstream in self.upstreams if self._is_unlisted(upstream.alias)), None)
 
     def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
         """Return the upstream of a tool in the registry; `None` for one of this server's own tools."""
@@ -484,14 +513,14 @@ class UpstreamPool:
     def why_not_used(self, tool_name: str) -> ToolError | None:
         """Return the error for a tool whose server is configured but not used."""
         alias, between, _ = tool_name.partition(BETWEEN)
-        why = self.left_out.get(alias) if between else None
-        if why is None:
+        reason = self.left_out.get(alias) if between else None
+        if reason is None:
             return None
-        told = f"The server {alias} is not used here, so its tools are not available. {why} Continue without it."
-        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+        message = f"The server {alias} is not used here, so its tools are not available. {reason} Continue without it."
+        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
 
-    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
+    def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
+        return [session for sessions in self.sessions.values() for session in sessions.sessions_of(exchange)]
 
     def forget(self, client_key: str) -> None:
         """Forget a client and close its sessions."""
@@ -500,24 +529,24 @@ class UpstreamPool:
 
     def report(self) -> list[dict[str, Any]]:
         """Return the state of every upstream, as JSON."""
-        hidden: dict[str, list[dict[str, str]]] = {}
+        hidden_tools: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
             row = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
-            hidden.setdefault(entry.origin.alias, []).append(row)
+            hidden_tools.setdefault(entry.origin.alias, []).append(row)
         return [
             {
-                **each.report(),
-                "hiddenTools": hidden.get(each.alias, []),
-                **({"approval": dict(counts)} if (counts := self.catalog.standings(each.alias)) else {}),
-                "clientSessions": len(self.sessions.get(each, ())),
+                **upstream.report(),
+                "hiddenTools": hidden_tools.get(upstream.alias, []),
+                **({"approval": dict(counts)} if (counts := self.catalog.standings(upstream.alias)) else {}),
+                "clientSessions": len(self.sessions.get(upstream, ())),
             }
-            for each in self.upstreams
+            for upstream in self.upstreams
         ]
 
     def _is_unlisted(self, alias: str) -> bool:
-        return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
+        return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
 
-    def _changed(self, upstream: Upstream, kind: OfferedKind, is_said: bool) -> None:
+    def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:
             return
         offer = upstream.offer
@@ -529,4 +558,4 @@ class UpstreamPool:
                 call = self._calls[upstream] = self._relay_call_of(upstream)
             is_stored, is_ours = kind.field in offer.stored, upstream.is_login_offered
             self.catalog.set_listed(upstream.alias, offer.items(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
-        self._on_offer(kind, is_said and not self.is_recalling)
+        self._on_offer(kind, is_announced and not self.is_recalling)

@@ -46,13 +46,16 @@ ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # characters of an address that a message quotes
-_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a success, and of an error in the request
-_WHY = "error_description"
+_SUCCESS, _INVALID = (200, 201), (400, 422)  # HTTP status codes for success, and for an invalid request
+_DETAIL = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server did not answer, or not with JSON. The login is kept, because its state is unknown."""
+    """The authorization server did not answer, or its answer was not JSON.
+
+    The login is kept, because its state is unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,11 @@ class AuthorizationServer:
         return visible_line(urlsplit(self.issuer).netloc[:_SHOWN_CHARS])
 
     @property
-    def described(self) -> str:
+    def label(self) -> str:
         return f"its authorization server {self.host}"
 
-    def problem(self, what: str, code: str = "") -> LoginError:
-        return LoginError(f"{self.described} {what}", code)
+    def problem(self, text: str, code: str = "") -> LoginError:
+        return LoginError(f"{self.label} {text}", code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +103,19 @@ class AuthorizationServerClient:
         Raises:
             LoginError: There is no usable authorization server.
         """
-        named = challenge.parameter("resource_metadata") if challenge is not None else None
-        for place in build_protected_resource_metadata_discovery_urls(named, self.url):
-            about = await self._get(place, "the server")
-            issuers = _list_of(about, "authorization_servers")
-            if isinstance(resource := about.get("resource"), str) and issuers:
+        metadata_url = challenge.parameter("resource_metadata") if challenge is not None else None
+        for url in build_protected_resource_metadata_discovery_urls(metadata_url, self.url):
+            resource_metadata = await self._get(url, "the server")
+            issuers = _list_of(resource_metadata, "authorization_servers")
+            if isinstance(resource := resource_metadata.get("resource"), str) and issuers:
                 break
         else:
             return await self._discover_by_origin()
         try:
-            is_ours = check_resource_allowed(resource_url_from_server_url(self.url), resource)
+            is_match = check_resource_allowed(resource_url_from_server_url(self.url), resource)
         except ValueError:  # the value is not an address
-            is_ours = False
-        if not is_ours:
+            is_match = False
+        if not is_match:
             raise LoginError(
                 f"the server calls itself {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so a "
                 "token for that name could be meant for another server"
@@ -121,12 +124,12 @@ class AuthorizationServerClient:
         if not isinstance(issuer, str):
             raise LoginError("the server does not give the address of its authorization server")
         self._check(issuer)
-        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
-            metadata = await self._get(place, "its authorization server")
+        for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
+            metadata = await self._get(url, "its authorization server")
             if metadata:
-                scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
+                scopes = " ".join(map(str, _list_of(resource_metadata, "scopes_supported"))) or None
                 return AuthorizationServer(
-                    str(metadata.get("issuer")), self._metadata(metadata, issuer), resource, scopes
+                    str(metadata.get("issuer")), self._parse_metadata(metadata, issuer), resource, scopes
                 )
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
@@ -142,28 +145,28 @@ class AuthorizationServerClient:
         self._check(origin)
         metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
         if metadata:
-            return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
-        ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
-        addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
+            return AuthorizationServer(str(metadata.get("issuer")), self._parse_metadata(metadata, origin))
+        paths = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+        addresses = {name: f"{origin}/{path}" for name, path in paths.items()}
         challenges = {"code_challenge_methods_supported": [_PKCE]}  # that revision requires PKCE of every server
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
-    def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
+    def _parse_metadata(self, document: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
         # Compare the issuer byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before pydantic
         # normalizes it.
-        if not is_same_issuer(said.get("issuer"), issuer):
+        if not is_same_issuer(document.get("issuer"), issuer):
             raise LoginError(
                 f"its authorization server {host} publishes the metadata of another one, so it is not trusted"
             )
         try:
-            found = OAuthMetadata.model_validate(said)
+            metadata = OAuthMetadata.model_validate(document)
         except ValidationError:
             raise LoginError(f"its authorization server {host} publishes invalid metadata (RFC 8414)") from None
-        for address in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
+        for address in (metadata.authorization_endpoint, metadata.token_endpoint, metadata.registration_endpoint):
             if address is not None:
                 self._check(str(address))
-        return found
+        return metadata
 
     def _check(self, address: str) -> None:
         """Reject an address without TLS, unless both servers are on this machine.
@@ -195,8 +198,8 @@ class AuthorizationServerClient:
                 f"{redirect_uri}, and set oauth.clientId, and oauth.clientSecret if there is one"
             )
         methods = server.metadata.token_endpoint_auth_methods_supported or ["none"]
-        method = next((each for each in ("none", *_SECRET_METHODS) if each in methods), None)
-        wanted = OAuthClientMetadata.model_validate(
+        method = next((candidate for candidate in ("none", *_SECRET_METHODS) if candidate in methods), None)
+        client_metadata = OAuthClientMetadata.model_validate(
             {
                 "client_name": "coretools-mcp",
                 "redirect_uris": [redirect_uri],
@@ -210,22 +213,22 @@ class AuthorizationServerClient:
                 "scope": scopes,
             }
         )
-        sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.described)
+        body = client_metadata.model_dump(mode="json", exclude_none=True)
+        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=body), server.label)
         # Some servers reject a scope here, but accept it later.
-        if status in _WRONG and sent.pop("scope", None) is not None:
-            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.described)
+        if status in _INVALID and body.pop("scope", None) is not None:
+            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=body), server.label)
         try:
-            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
+            client = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
         except ValidationError:
-            known = None
-        if known is None or status not in _GIVEN:
-            raise server.problem(f"did not register this program{_told(status, answer)}")
-        if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
-            raise server.problem("registered this program without the secret that it requires")
-        if known.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
+            client = None
+        if client is None or status not in _SUCCESS:
+            raise server.problem(f"did not register this program{_describe_failure(status, answer)}")
+        if client.token_endpoint_auth_method in _SECRET_METHODS and not client.client_secret:
+            raise server.problem("registered this program for authentication with a secret, but issued no secret")
+        if client.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
             raise server.problem("requires a client authentication that this program does not support")
-        return known
+        return client
 
     def authorization_request(
         self,
@@ -238,7 +241,7 @@ class AuthorizationServerClient:
         """Build the authorization request (RFC 6749, 4.1.1; RFC 7636)."""
         verifier, state = secrets.token_urlsafe(64), f"{state_prefix}{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(verifier.encode()).digest()
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": client.client_id,
             "redirect_uri": redirect_uri,
@@ -247,13 +250,13 @@ class AuthorizationServerClient:
             "code_challenge_method": _PKCE,
         }
         if server.resource is not None:
-            asked["resource"] = server.resource
+            parameters["resource"] = server.resource
         if scopes:
-            asked["scope"] = scopes
+            parameters["scope"] = scopes
             if "offline_access" in scopes.split():
-                asked["prompt"] = "consent"  # OpenID Connect Core, 11: otherwise the scope is ignored
+                parameters["prompt"] = "consent"  # OpenID Connect Core, 11: otherwise the scope is ignored
         endpoint = str(server.metadata.authorization_endpoint)
-        url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+        url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(parameters)}"
         if len(url) > ADDRESS_CHARS:
             raise LoginError(
                 f"the login address of its authorization server {server.host} would have more than {ADDRESS_CHARS:,} "
@@ -265,16 +268,19 @@ class AuthorizationServerClient:
         self, server: AuthorizationServer, client: OAuthClientInformationFull, request: AuthorizationRequest, code: str
     ) -> OAuthToken:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": request.redirect_uri}
-        return await self._token(server, client, {**form, "code_verifier": request.verifier})
+        return await self._request_token(server, client, {**form, "code_verifier": request.verifier})
 
     async def refresh(
-        self, server: AuthorizationServer, client: OAuthClientInformationFull, before: OAuthToken
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, old_token: OAuthToken
     ) -> OAuthToken:
         """Exchange a refresh token for a new token. If the response has no new refresh token, the old one is kept."""
-        form = {"grant_type": "refresh_token", "refresh_token": before.refresh_token or ""}
-        token = await self._token(server, client, form)
-        kept = {"refresh_token": token.refresh_token or before.refresh_token, "scope": token.scope or before.scope}
-        return token.model_copy(update=kept)
+        form = {"grant_type": "refresh_token", "refresh_token": old_token.refresh_token or ""}
+        token = await self._request_token(server, client, form)
+        fields = {
+            "refresh_token": token.refresh_token or old_token.refresh_token,
+            "scope": token.scope or old_token.scope,
+        }
+        return token.model_copy(update=fields)
 
     async def client_credentials(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, scopes: str | None
@@ -295,43 +301,41 @@ class AuthorizationServerClient:
                 "jti": secrets.token_urlsafe(16),
             }
             try:
-                signed = jwt.encode(claims, oauth.private_key, algorithm=oauth.signing_algorithm)  # RFC 7523, 3
+                assertion = jwt.encode(claims, oauth.private_key, algorithm=oauth.signing_algorithm)  # RFC 7523, 3
             except (ValueError, TypeError, jwt.PyJWTError):
                 raise LoginError(
                     f"oauth.privateKey is not a private key (PEM) for the algorithm {oauth.signing_algorithm}"
                 ) from None
-            form |= {"client_assertion_type": _ASSERTION, "client_assertion": signed}
-        return await self._token(server, client, form)
+            form |= {"client_assertion_type": _ASSERTION, "client_assertion": assertion}
+        return await self._request_token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
         """Revoke tokens (RFC 7009). If the authorization server does not support this, the tokens expire eventually."""
         if (endpoint := server.metadata.revocation_endpoint) is None:
             return
         self._check(str(endpoint))
-        what = "refresh_token" if token.refresh_token is not None else "access_token"
-        form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
+        hint = "refresh_token" if token.refresh_token is not None else "access_token"
+        form = {"token": token.refresh_token or token.access_token, "token_type_hint": hint}
         status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise server.problem(f"did not revoke the tokens{_told(status, answer)}")
+            raise server.problem(f"did not revoke the tokens{_describe_failure(status, answer)}")
 
-    async def _token(
+    async def _request_token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
         if not answer:  # the response may come from a captive portal, for example
-            raise AuthorizationServerDownError(
-                f"{server.described} sent an answer that is not JSON (HTTP status {status})"
-            )
-        if status not in _GIVEN or answer.get("error") is not None:  # some servers send errors with status 200
-            raise server.problem(f"issued no token{_told(status, answer)}", error_code(answer))
+            raise AuthorizationServerDownError(f"{server.label} sent an answer that is not JSON (HTTP status {status})")
+        if status not in _SUCCESS or answer.get("error") is not None:  # some servers send errors with status 200
+            raise server.problem(f"issued no token{_describe_failure(status, answer)}", error_code(answer))
         try:
             token = OAuthToken.model_validate(answer)
         except ValidationError:
             token = None
         if token is None or not all(
-            each is None or (len(each) <= TOKEN_CHARS and _TOKEN.fullmatch(each))
-            for each in (token.access_token, token.refresh_token)
+            value is None or (len(value) <= TOKEN_CHARS and _TOKEN.fullmatch(value))
+            for value in (token.access_token, token.refresh_token)
         ):
             raise server.problem("did not issue a bearer token")
         if token.expires_in is not None and token.expires_in > LIFE_SECONDS:
@@ -341,68 +345,68 @@ class AuthorizationServerClient:
     async def _post(
         self, address: str, form: Mapping[str, str], server: AuthorizationServer, client: OAuthClientInformationFull
     ) -> tuple[int, Json]:
-        """Post a form with the client authentication (RFC 6749, 2.3)."""
-        sent, headers = dict(form), {"accept": "application/json"}
+        """Post a form with client authentication (RFC 6749, 2.3)."""
+        fields, headers = dict(form), {"accept": "application/json"}
         secret, method = client.client_secret, client.token_endpoint_auth_method
         if method == "client_secret_basic" and secret:
             pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"  # RFC 6749, 2.3.1
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
-            sent["client_id"] = client.client_id
+            fields["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
-                sent["client_secret"] = secret
-        request = httpx2.Request("POST", address, data=sent, headers=headers)
-        status, answer = await self._fetch_json(request, server.described)
+                fields["client_secret"] = secret
+        request = httpx2.Request("POST", address, data=fields, headers=headers)
+        status, answer = await self._fetch_json(request, server.label)
         secrets = SentSecrets()
-        sent |= headers
-        secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
-        return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
+        fields |= headers
+        secrets.learn([item for item in fields.items() if is_secret_name(item[0]) or item[0].startswith("code")])
+        return status, {**answer, _DETAIL: secrets.hide(str(answer[_DETAIL]))} if _DETAIL in answer else answer
 
-    async def _get(self, address: str, who: str) -> Json:
+    async def _get(self, address: str, sender: str) -> Json:
         """Return the JSON object at an address; empty if there is none, because many servers send a page instead."""
         self._check(address)
         request = httpx2.Request("GET", address, headers={"accept": "application/json"})
-        status, answer = await self._fetch_json(request, who)
+        status, answer = await self._fetch_json(request, sender)
         return answer if status == 200 else {}
 
-    async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
+    async def _fetch_json(self, request: httpx2.Request, sender: str) -> tuple[int, Json]:
         """Return the status of a response and its JSON object; empty if the response is anything else."""
         try:
             status, body = await fetch_json(request, by_proxy=self.by_proxy)
             scopes = _list_of(body, "scope")  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
-            raise AuthorizationServerDownError(f"{who} {error}") from None
+            raise AuthorizationServerDownError(f"{sender} {error}") from None
         except LongAnswerError:
-            raise LoginError(f"{who} sent a response of more than {ANSWER_BYTES:,} bytes") from None
+            raise LoginError(f"{sender} sent a response of more than {ANSWER_BYTES:,} bytes") from None
 
 
 def wanted_scopes(
-    server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, before: str | None
+    server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, previous_scopes: str | None
 ) -> str | None:
     """Return the scopes to request: the configured ones, else the challenge's, else all that the upstream supports.
 
-    Scopes requested `before` are requested again, so that one call does not lose the scopes that another has gained.
+    The `previous_scopes` are requested again, so that one call does not lose the scopes that another has gained.
     """
     if oauth.scopes is not None:
-        wanted = " ".join(oauth.scopes) or None
+        scopes = " ".join(oauth.scopes) or None
     else:
-        named = challenge.parameter("scope") if challenge is not None else None
-        wanted = union_scopes(before, named if named is not None else server.scopes)
-    supported = server.metadata.scopes_supported or ()
-    if wanted and oauth.grant == "authorization-code" and "offline_access" in supported:
-        wanted = union_scopes(wanted, "offline_access")  # otherwise some servers issue no refresh token
-    return wanted
+        challenge_scopes = challenge.parameter("scope") if challenge is not None else None
+        scopes = union_scopes(previous_scopes, challenge_scopes if challenge_scopes is not None else server.scopes)
+    supported_scopes = server.metadata.scopes_supported or ()
+    if scopes and oauth.grant == "authorization-code" and "offline_access" in supported_scopes:
+        scopes = union_scopes(scopes, "offline_access")  # otherwise some servers issue no refresh token
+    return scopes
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
     """Return the client that the operator has registered; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
-        usable = [each for each in _SECRET_METHODS if each in methods] or list(_SECRET_METHODS)
-        method = usable[0] if oauth.client_secret is not None else "none"
-        known = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
-        return OAuthClientInformationFull.model_validate({**known, "token_endpoint_auth_method": method})
+        usable_methods = [candidate for candidate in _SECRET_METHODS if candidate in methods] or list(_SECRET_METHODS)
+        method = usable_methods[0] if oauth.client_secret is not None else "none"
+        credentials = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
+        return OAuthClientInformationFull.model_validate({**credentials, "token_endpoint_auth_method": method})
     if oauth.client_metadata_url is not None and server.metadata.client_id_metadata_document_supported:
         return OAuthClientInformationFull(client_id=oauth.client_metadata_url, token_endpoint_auth_method="none")  # noqa: S106
     return None
@@ -410,39 +414,39 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
     """Return whether a registration matches the callback address and scopes, and has not expired."""
-    ends = client.client_secret_expires_at
+    expires_at = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
-    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
+    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (expires_at and expires_at <= time.time())
 
 
-def error_code(said: Mapping[str, Any]) -> str:
+def error_code(parameters: Mapping[str, Any]) -> str:
     """Return an error's code (RFC 6749, 4.1.2.1 and 5.2) if it is safe to show; otherwise empty."""
-    code = said.get("error")
+    code = parameters.get("error")
     return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
 
 
-def error_told(said: Mapping[str, Any]) -> str:
+def error_text(parameters: Mapping[str, Any]) -> str:
     """Return an error's code, and the server's description of the error; empty if there is no error."""
-    code, why = error_code(said), said.get(_WHY)
-    words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
-    return " ".join(filter(None, (code, words)))
+    code, description = error_code(parameters), parameters.get(_DETAIL)
+    quotation = f'("{quoted(description)}")' if isinstance(description, str) and description else ""
+    return " ".join(filter(None, (code, quotation)))
 
 
-def is_same_issuer(one: Any, other: Any) -> bool:
+def is_same_issuer(first: Any, second: Any) -> bool:
     """Return whether two issuers are equal, apart from the slash of an empty path."""
-    if one == other or not (isinstance(one, str) and isinstance(other, str)):
-        return one == other
-    shorter, longer = sorted((one, other), key=len)
+    if first == second or not (isinstance(first, str) and isinstance(second, str)):
+        return first == second
+    shorter, longer = sorted((first, second), key=len)
     return longer == f"{shorter}/" and re.fullmatch(r"https?://[^/?#]+", shorter) is not None
 
 
-def _told(status: int, said: Json) -> str:
+def _describe_failure(status: int, answer: Json) -> str:
     """Return the part of a failed response that is safe to show."""
-    if told := error_told(said):
-        return f": {told}"
-    return f" (HTTP status {status}{'' if said else ', not JSON'})"
+    if description := error_text(answer):
+        return f": {description}"
+    return f" (HTTP status {status}{'' if answer else ', not JSON'})"
 
 
-def _list_of(said: Json, name: str) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value := said.get(name), list) else []
+def _list_of(fields: Json, name: str) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value := fields.get(name), list) else []

@@ -1,8 +1,8 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
 The address has a fixed port, because some authorization servers compare it with the registered address. Only the
-process that logs in listens on the port: the system gives the port to no other process, and frees it if that process
-is killed. Other processes ask the listening process which logins are open, and wait for their tokens.
+process that logs in listens on the port: the system gives the port to no other process, and frees it if that process is
+killed. Other processes ask the listening process which logins are open, and wait for the tokens from those logins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
 OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
-REQUEST_BYTES = 1 << 16  # limit for one request with its headers; a code has a few hundred bytes
+REQUEST_BYTES = 1 << 16  # maximum size of one request with its headers; an authorization code has a few hundred bytes
 REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
 PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two requests
 MAX_PARAMETERS = 50
@@ -42,11 +42,14 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Connection": "close",
 }
-NOT_OURS = "This page does not belong to an open login: the login was completed or has timed out."
+NOT_OPEN = "This page does not belong to an open login: the login was completed or has timed out."
 
 
 class PortTakenError(Exception):
-    """Another process is listening on the port. `logins` are its open logins; `None` if it runs another program."""
+    """Another process is listening on the port.
+
+    `logins` are the logins that are open in that process; `None` if it is a different program, or does not respond.
+    """
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -65,7 +68,7 @@ class Redirect:
     # The redirect's parameters, including the code
     parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     arrived: anyio.Event = field(default_factory=anyio.Event)
-    page: str = "The login is not finished."  # the final text in the browser
+    page: str = "The login is not finished."  # the text that the browser finally shows
     is_over: anyio.Event = field(default_factory=anyio.Event)
     is_shown: anyio.Event = field(default_factory=anyio.Event)  # set once the page has been sent
 
@@ -107,7 +110,7 @@ class CallbackListener:
             try:
                 with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
                     listener._server = await asyncio.start_server(
-                        listener._answer, sock=_bound(port), limit=REQUEST_BYTES
+                        listener._answer, sock=_listening_socket(port), limit=REQUEST_BYTES
                     )
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
@@ -128,8 +131,8 @@ class CallbackListener:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one redirect, identified by its secret `state`.
 
-        On exit, the browser gets a page with the text of `redirect.page`. Yields a function that returns the address at
-        which the person starts the login.
+        When the context exits, a browser that has been redirected receives a page with the text in `redirect.page`.
+        Yields a function that returns the address at which the person starts the login.
         """
         self._redirects[state] = redirect
         try:
@@ -181,11 +184,11 @@ class CallbackListener:
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
-            return "400 Bad Request", "text/html", page(NOT_OURS), None
+            return "400 Bad Request", "text/html", page(NOT_OPEN), None
         return "200 OK", "text/html", page(await redirect.take(parameters)), redirect
 
 
-def _bound(port: int) -> socket.socket:
+def _listening_socket(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
@@ -203,7 +206,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Return the open logins of the process on a port; `None` if it runs another program."""
+    """Return the open logins of the process that listens on a port; `None` if it does not return them."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:

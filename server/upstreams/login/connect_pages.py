@@ -35,7 +35,7 @@ _NOT_OPEN = (
     "This login is no longer open: it was completed or cancelled, it has timed out, or the server was restarted. If "
     "your client still asks for it, repeat the call to get a new link."
 )
-_ELSEWHERE = (
+_OTHER_BROWSER = (
     "This login continues in another browser. Continue there, or repeat the call in your client and open the new "
     "link in this browser."
 )
@@ -71,11 +71,11 @@ class ConnectPages:
 
     Args:
         public_url: This server's public address, as browsers write it.
-        place: The name of this replica, for load balancers; empty if there are no other replicas.
+        replica_name: The name of this replica, for load balancers; empty if there are no other replicas.
     """
 
-    def __init__(self, public_url: str, place: str = "") -> None:
-        self.state_prefix = f"{place}~" if place else ""  # the beginning of link tokens and of `state`
+    def __init__(self, public_url: str, replica_name: str = "") -> None:
+        self.state_prefix = f"{replica_name}~" if replica_name else ""  # the beginning of link tokens and of `state`
         self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
@@ -96,8 +96,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Yields a function that returns the address at which the person starts the login. The address changes once a
-        browser has continued with the previous one, because that browser may be lost.
+        Yields a function that returns the address at which the person starts the login. Once a browser has continued
+        from one address, the function returns a new one, because the person may no longer have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -123,31 +123,31 @@ class ConnectPages:
         if link is None:
             return _page_response(404, _NOT_OPEN)
         if link.browser is not None and (browser is None or not hmac.compare_digest(link.browser, _digest(browser))):
-            return _page_response(403, _ELSEWHERE)
+            return _page_response(403, _OTHER_BROWSER)
         redirect = link.login.redirect
-        where, whose = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
-        ours = f"coretools-mcp at {self._host}"
-        about = {
+        host, person = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
+        this_server = f"coretools-mcp at {self._host}"
+        rows = {
             "Server": redirect.alias,
-            "You log in at": where,
-            "Your account is then used for the calls of": whose or f"everybody who can use {ours}",
+            "You log in at": host,
+            "Your account is then used for the calls of": person or f"everybody who can use {this_server}",
         }
         if redirect.readable_name:
-            about["Known to coretools-mcp as"] = redirect.principal
-        about["These calls go through"] = ours
+            rows["Known to coretools-mcp as"] = redirect.principal
+        rows["These calls go through"] = this_server
         # `bdi` isolates the text direction of names.
-        listed = "".join(
-            f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
+        items = "".join(
+            f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(value))}</bdi></dd>" for name, value in rows.items()
         )
         response = _page_response(
             200,
             "An MCP server used by coretools-mcp needs a login.",
-            f"<dl>{listed}</dl><p>Continue only if you just asked for this"
-            + (", and these calls are yours" if whose else "")
+            f"<dl>{items}</dl><p>Continue only if you just asked for this"
+            + (", and these calls are yours" if person else "")
             + ". If somebody else sent you this link, close this window: they would be able to use your account.</p>"
-            f'<form method="post"><button>Log in at {html.escape(visible_line(where))}</button></form>',
+            f'<form method="post"><button>Log in at {html.escape(visible_line(host))}</button></form>',
         )
-        self._keep_cookie(response, browser or secrets.token_urlsafe(32))
+        self._set_cookie(response, browser or secrets.token_urlsafe(32))
         return response
 
     async def _start_login(self, request: Request) -> Response:
@@ -164,10 +164,10 @@ class ConnectPages:
         if link.browser is None:
             link.browser = _digest(browser)
         elif not hmac.compare_digest(link.browser, _digest(browser)):
-            return _page_response(403, _ELSEWHERE)
+            return _page_response(403, _OTHER_BROWSER)
         link.login.browser = link.browser
         response = RedirectResponse(link.login.redirect.url, 303, _HEADERS)
-        self._keep_cookie(response, browser)
+        self._set_cookie(response, browser)
         return response
 
     async def _take_callback(self, request: Request) -> Response:
@@ -182,7 +182,7 @@ class ConnectPages:
             logger.warning(
                 "the redirect of a login to %s came from a different browser and was rejected", redirect.alias
             )
-            return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
+            return _page_response(403, _NO_COOKIE if login.browser is None else _OTHER_BROWSER)
         del self._states[state]
         return _page_response(200, await redirect.take(parameters))
 
@@ -190,7 +190,7 @@ class ConnectPages:
         cookie = request.cookies.get(self._cookie, "")
         return cookie if _COOKIE.fullmatch(cookie) else None
 
-    def _keep_cookie(self, response: Response, browser: str) -> None:
+    def _set_cookie(self, response: Response, browser: str) -> None:
         # Lax, because the browser comes back from another site.
         response.set_cookie(
             self._cookie, browser, COOKIE_SECONDS, secure=self._is_secure, httponly=True, samesite="lax"

@@ -34,11 +34,11 @@ SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
 
 _VERSION = 1  # version of the files' format
-_ENDING, _LOCK_ENDING = ".json", ".lock"
-_OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
-_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
-_NEW_LOGIN = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
-_INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
+_SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
+_PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
+_SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
+_NEW_LOGIN_HINT = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_FILE_HINT = 'or set proxy.tokenStorage to "file", and log in again'
 
 
 class TokenStoreError(Exception):
@@ -68,7 +68,7 @@ class StoredLogin:
     """The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant."""
     expires_at: float | None  # when the access token expires, in seconds since the epoch, if known
     version: str | None = field(default=None, compare=False)
-    """The version in a shared store that this login was made from; `None` if the login is new or in a file."""
+    """The version in the shared store on which this login is based; `None` if the login is new or in a file."""
 
 
 Release = Callable[[], Awaitable[None]]
@@ -87,14 +87,14 @@ class LoginStore(Protocol):
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Write a login over the version that it was made from, and return it with its new version.
+        """Replace the stored version on which this login is based, and return the login with its new version.
 
         Returns `None`, without writing, if another process has replaced or removed that version in the meantime.
         """
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:
-        """Forget a login, even an unusable one. Returns whether there was one."""
+        """Remove a login, even an unusable one. Returns whether there was one."""
         ...
 
     async def all(self) -> list[StoredLogin | TokenStoreError]: ...
@@ -155,21 +155,21 @@ class TokenStore:
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
-                login = self._login(folder, key)
+                login = self._read_login(folder, key)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unusable(error) from None
+            raise _folder_error(error) from None
         if self.storage == "file":
             return login
         with _keyring() as keyring:
-            written: str | None = keyring.get_password(SERVICE, key)
+            secrets_text: str | None = keyring.get_password(SERVICE, key)
         secrets = None
         with suppress(ValueError):
-            secrets = read_stored(_Secrets, written or "")
+            secrets = read_stored(_Secrets, secrets_text or "")
         # The file and the keyring are not written atomically, so the keyring may have the secrets of another login.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
-            if written:
+            if secrets_text:
                 logger.warning(
                     "the keyring's entry for the login to %s is damaged, or belongs to another login", login.alias
                 )
@@ -180,47 +180,49 @@ class TokenStore:
     def stamp(self, resource: str, principal: str) -> object | None:
         """Return a value that changes whenever a login is written; `None` without a login. Does not read the login."""
         try:
-            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _ENDING)))
+            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _SUFFIX)))
         except OSError:
             return None
 
     def write(self, login: StoredLogin) -> None:
-        """Store a login over the previous one.
+        """Store a login, which replaces the previous one.
 
         Raises:
             TokenStoreError: The login cannot be stored. If secrets are stored in files, the previous login is intact.
         """
         key = key_of(login.resource, login.principal)
-        shown = login
+        file_login = login
         if self.storage == "keyring":
             client, token = login.client, login.token
-            of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
-            secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
-            written = json.dumps(asdict(secrets))
+            client_secrets = {name: client[name] for name in _SECRET_CLIENT_FIELDS if name in client}
+            secrets = _Secrets(login.issuer, client.get("client_id"), client_secrets, token, login.expires_at)
+            secrets_text = json.dumps(asdict(secrets))
             with _keyring() as keyring:
-                keyring.set_password(SERVICE, key, written)
-                is_kept = keyring.get_password(SERVICE, key) == written
+                keyring.set_password(SERVICE, key, secrets_text)
+                is_kept = keyring.get_password(SERVICE, key) == secrets_text
             if not is_kept:
-                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_INSTEAD}.")
-            shown = replace(
+                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_FILE_HINT}.")
+            file_login = replace(
                 login,
-                client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
-                token=None if token is None else {name: token[name] for name in _OPEN_PARTS if name in token},
+                client={name: value for name, value in client.items() if name not in _SECRET_CLIENT_FIELDS},
+                token=None if token is None else {name: token[name] for name in _PUBLIC_TOKEN_FIELDS if name in token},
             )
-        content = json.dumps(asdict(_Record(_VERSION, self.storage, shown))).encode()
+        content = json.dumps(asdict(_Record(_VERSION, self.storage, file_login))).encode()
         try:
             with open_private_folder(self.folder, makes=True) as folder:
                 was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"
-                replace_private_file(folder, key + _ENDING, content, self.disk, waits=True)
+                replace_private_file(folder, key + _SUFFIX, content, self.disk, waits=True)
         except OSError as error:
-            why = error.strerror or "its disk has failed"
-            raise TokenStoreError(f"The login to {login.alias} cannot be stored in the state folder ({why}).") from None
+            reason = error.strerror or "its disk has failed"
+            raise TokenStoreError(
+                f"The login to {login.alias} cannot be stored in the state folder ({reason})."
+            ) from None
         if was_in_keyring:
             with suppress(TokenStoreError):
                 _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
-        """Forget a login, even an unusable one, with its secrets. Returns whether there was one.
+        """Remove a login and its secrets, even if the login is unusable. Returns whether there was one.
 
         Raises:
             TokenStoreError: The login cannot be removed.
@@ -228,35 +230,35 @@ class TokenStore:
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
-                if folder.stat(key + _ENDING) is None:
+                if folder.stat(key + _SUFFIX) is None:
                     return False
                 if self._storage_of(folder, key) == "keyring":
                     _remove_from_keyring(key)
-                os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                os.unlink(folder.named(key + _SUFFIX), dir_fd=folder.descriptor)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _unusable(error) from None
+            raise _folder_error(error) from None
         return True
 
     def all(self) -> list[StoredLogin | TokenStoreError]:
         """Return all logins, and the problems of unusable ones. Does not read secrets from the keyring."""
-        found: list[StoredLogin | TokenStoreError] = []
+        entries: list[StoredLogin | TokenStoreError] = []
         try:
             with open_private_folder(self.folder, makes=False) as folder:
                 for name in sorted(folder.names()):
-                    if name.endswith(_ENDING):
+                    if name.endswith(_SUFFIX):
                         try:
-                            found.append(self._login(folder, name.removesuffix(_ENDING)))
+                            entries.append(self._read_login(folder, name.removesuffix(_SUFFIX)))
                         except FileNotFoundError:
                             pass  # removed in the meantime
                         except TokenStoreError as error:
-                            found.append(error)
+                            entries.append(error)
         except FileNotFoundError:
             pass
         except OSError as error:
-            found.append(_unusable(error))
-        return found
+            entries.append(_folder_error(error))
+        return entries
 
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login; `None` while another process has the lock. Does not wait.
@@ -270,10 +272,10 @@ class TokenStore:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
             with open_private_folder(self.folder, makes=True) as folder:
-                name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
+                name = folder.named(key_of(resource, principal) + _LOCK_SUFFIX)
                 descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
         except OSError as error:
-            raise _unusable(error) from None
+            raise _folder_error(error) from None
         if sys.platform == "win32":
             import msvcrt  # noqa: PLC0415 - exists only on Windows
 
@@ -294,13 +296,17 @@ class TokenStore:
         except (FileNotFoundError, TokenStoreError):
             return self.storage
 
-    def _login(self, folder: Folder, key: str) -> StoredLogin:
-        """Return the login in a file. Its secrets must be stored where the settings say."""
+    def _read_login(self, folder: Folder, key: str) -> StoredLogin:
+        """Return the login in a file.
+
+        Raises:
+            TokenStoreError: The secrets of the login are not stored where the settings say.
+        """
         record = _read(folder, key)
         if record.storage != self.storage:
-            place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self.storage}:"
-            raise TokenStoreError(f"{said} change that setting, or {_NEW_LOGIN.format(alias)}.")
+            location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
+            problem = f"The secrets of the login to {alias} are {location}, but proxy.tokenStorage is {self.storage}:"
+            raise TokenStoreError(f"{problem} change that setting, or {_NEW_LOGIN_HINT.format(alias)}.")
         return record.login
 
 
@@ -348,32 +354,34 @@ def _read(folder: Folder, key: str) -> _Record:
         TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
     """
     try:
-        with folder.open_file(key + _ENDING) as opened:
-            info, content = opened.info, opened.head(MAX_BYTES + 1)
+        with folder.open_file(key + _SUFFIX) as file:
+            info, content = file.info, file.head(MAX_BYTES + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _spoiled(f"cannot be read ({error.strerror})") from None
+        raise _login_error(f"cannot be read ({error.strerror})") from None
     if not is_ours(info):
-        raise _spoiled("belongs to another user")
+        raise _login_error("belongs to another user")
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
-        raise _spoiled(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
+        raise _login_error(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
     try:
         record = read_stored(_Record, content) if len(content) <= MAX_BYTES else None
     except ValueError:
         record = None
     if record is None or key_of(record.login.resource, record.login.principal) != key:
-        raise _spoiled("is damaged, or was written by another version")
+        raise _login_error("is damaged, or was written by another version")
     return record
 
 
-def _spoiled(why: str) -> TokenStoreError:
-    return TokenStoreError(f"A stored login {why}: {_NEW_LOGIN.format('ALIAS')}.")
+def _login_error(problem: str) -> TokenStoreError:
+    return TokenStoreError(f"A stored login {problem}: {_NEW_LOGIN_HINT.format('ALIAS')}.")
 
 
-def _unusable(error: OSError) -> TokenStoreError:
-    why = error.strerror or "its disk has failed"
-    return TokenStoreError(f"The stored logins cannot be used ({why}): check the folder {FOLDER} in the state folder.")
+def _folder_error(error: OSError) -> TokenStoreError:
+    reason = error.strerror or "its disk has failed"
+    return TokenStoreError(
+        f"The stored logins cannot be used ({reason}): check the folder {FOLDER} in the state folder."
+    )
 
 
 def _unlock(descriptor: int) -> None:
@@ -400,16 +408,16 @@ def _keyring() -> Generator[Any]:
     except ImportError:
         raise TokenStoreError(
             "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
-            f"'coretools-mcp[keyring]', {_INSTEAD}."
+            f"'coretools-mcp[keyring]', {_FILE_HINT}."
         ) from None
     try:
         yield cast("ModuleType", keyring)
     except errors.NoKeyringError:
         raise TokenStoreError(
-            f"There is no keyring here, as is usual over SSH and in containers: start one, {_INSTEAD}."
+            f"There is no keyring here, as is usual over SSH and in containers: start one, {_FILE_HINT}."
         ) from None
     except errors.KeyringLocked:
-        raise TokenStoreError(f"The keyring is locked: unlock it, {_INSTEAD}.") from None
+        raise TokenStoreError(f"The keyring is locked: unlock it, {_FILE_HINT}.") from None
     except Exception:  # noqa: BLE001 - each keyring has its own errors, and their texts may contain secrets
-        said = "The keyring has failed, or has no room for a login of this size:"
-        raise TokenStoreError(f"{said} unlock it, {_INSTEAD}.") from None
+        problem = "The keyring has failed, or has no room for a login of this size:"
+        raise TokenStoreError(f"{problem} unlock it, {_FILE_HINT}.") from None

@@ -27,8 +27,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
-LOOK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
-# After this long without a check, a lock may have changed unnoticed. A request to a silent store times out sooner.
+CHECK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
+# After this long without a check, a lock may have changed unnoticed. Requests to a store that does not respond time out
+# sooner than this.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
 _INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces
@@ -36,7 +37,7 @@ _INDEX = "logins"  # the store's key for the digests of all logins, separated by
 
 @dataclass(slots=True)
 class _WatchedLock:
-    """Another replica's lock, unchanged between the times `since` and `last`, which are from the monotonic clock."""
+    """Another replica's lock, which did not change between `since` and `last`, both by the monotonic clock."""
 
     version: str
     since: float
@@ -44,13 +45,13 @@ class _WatchedLock:
 
 
 class SharedLogins:
-    """The logins in the store of a replica with keys."""
+    """The logins in the store that replicas share, encrypted with the replicas' keys."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
         self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
         # Time and version at the last check; the version is `None` if the store was unavailable.
-        self._looks: dict[str, tuple[float, str | None]] = {}
+        self._checks: dict[str, tuple[float, str | None]] = {}
         self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
         self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are still to be released
         self._watched: dict[str, _WatchedLock] = {}
@@ -69,14 +70,14 @@ class SharedLogins:
                     else:
                         await self._watch(key)
                 is_sealed_again = is_sealed_again or await self._seal_again()
-            await anyio.sleep(LOOK_SECONDS)
+            await anyio.sleep(CHECK_SECONDS)
 
     async def read(self, resource: str, principal: str) -> StoredLogin | None:
         key = key_of(resource, principal)
-        if (unsaved := self._unsaved.get(key)) is not None:
-            return unsaved
-        row = await self._do(self._rows.read(key))
-        self._looks[key] = (time.monotonic(), row.version)
+        if (login := self._unsaved.get(key)) is not None:
+            return login
+        row = await self._access(self._rows.read(key))
+        self._checks[key] = (time.monotonic(), row.version)
         return None if row.version == ABSENT else _login_in(row)
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
@@ -86,126 +87,126 @@ class SharedLogins:
 
     async def remove(self, resource: str, principal: str) -> bool:
         key = key_of(resource, principal)
-        is_there = await self._do(self._rows.version(key)) != ABSENT
-        await self._do(self._rows.remove(key))
+        was_present = await self._access(self._rows.version(key)) != ABSENT
+        await self._access(self._rows.remove(key))
         self._unsaved.pop(key, None)
-        self._looks[key] = (time.monotonic(), ABSENT)
-        await self._list(key, is_there=False)
-        return is_there
+        self._checks[key] = (time.monotonic(), ABSENT)
+        await self._update_index(key, is_present=False)
+        return was_present
 
     async def all(self) -> list[StoredLogin | TokenStoreError]:
-        found: list[StoredLogin | TokenStoreError] = []
-        for key in await self._keys():
-            row = await self._do(self._rows.read(key))
+        entries: list[StoredLogin | TokenStoreError] = []
+        for key in await self._index_keys():
+            row = await self._access(self._rows.read(key))
             if row.version != ABSENT:
                 try:
-                    found.append(_login_in(row))
+                    entries.append(_login_in(row))
                 except TokenStoreError as error:
-                    found.append(error)
-        return found
+                    entries.append(error)
+        return entries
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Return the version, cached for LOOK_SECONDS, because every call without a token needs it."""
+        """Return the version, cached for CHECK_SECONDS, because every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
-        look = self._looks.get(key)
-        if look is None or now > look[0] + LOOK_SECONDS:
-            if look is not None:
-                self._looks[key] = (now, look[1])  # avoids concurrent requests
-            look = self._looks[key] = (now, await self._do(self._rows.version(key), key))
-        if look[1] is None:
+        check = self._checks.get(key)
+        if check is None or now > check[0] + CHECK_SECONDS:
+            if check is not None:
+                self._checks[key] = (now, check[1])  # avoids concurrent requests
+            check = self._checks[key] = (now, await self._access(self._rows.version(key), key))
+        if check[1] is None:
             raise LoginsUnavailableError
-        return look[1] or None
+        return check[1] or None
 
     async def lock(self, resource: str, principal: str) -> Release | None:
         return await self._lock(key_of(resource, principal))
 
     async def _lock(self, key: str) -> Release | None:
-        over = await self._watch(key)
-        if over is None:
+        old_version = await self._watch(key)
+        if old_version is None:
             return None
-        version = await self._do(self._store.put(_lock_name(key), self._replica.name, if_version=over))
+        version = await self._access(self._store.put(_lock_name(key), self._replica.name, if_version=old_version))
         if version is None:
             return None
-        if over != ABSENT:
+        if old_version != ABSENT:
             logger.warning("a replica that was working on a login has exited or lost the store; its work is taken over")
         self._watched.pop(key, None)
         return partial(self._release, key, version)
 
     async def _watch(self, key: str) -> str | None:
         """Watch a lock. Returns the version to replace in order to take the lock; `None` if it may not be taken yet."""
-        held = await self._do(self._store.get(_lock_name(key)))
-        if held is None:
+        entry = await self._access(self._store.get(_lock_name(key)))
+        if entry is None:
             self._watched.pop(key, None)
             return ABSENT
         now = time.monotonic()
         lock = self._watched.get(key)
-        if lock is None or lock.version != held.version or now > lock.last + GAP_SECONDS:
-            lock = self._watched[key] = _WatchedLock(held.version, now, now)
+        if lock is None or lock.version != entry.version or now > lock.last + GAP_SECONDS:
+            lock = self._watched[key] = _WatchedLock(entry.version, now, now)
         lock.last = now
-        return held.version if now > lock.since + LOCK_SECONDS else None
+        return entry.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
         """Release a login's lock; if the login's write is unconfirmed, `run` does so after completing the write."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
-                await self._do(self._store.delete(_lock_name(key), if_version=version))
+                await self._access(self._store.delete(_lock_name(key), if_version=version))
                 if self._unreleased.get(key) == version:
                     del self._unreleased[key]
 
     async def _save(self, key: str, login: StoredLogin) -> StoredLogin | None:
-        version = await self._do(self._rows.write(key, login, login.version))
+        version = await self._access(self._rows.write(key, login, login.version))
         if self._unsaved.get(key) is login:
             del self._unsaved[key]
         if version is None:
             return None
-        self._looks[key] = (time.monotonic(), version)
+        self._checks[key] = (time.monotonic(), version)
         with suppress(LoginsUnavailableError):  # if this fails, the next write adds the login to the index
-            await self._list(key, is_there=True)
+            await self._update_index(key, is_present=True)
         return replace(login, version=version)
 
-    async def _list(self, key: str, *, is_there: bool) -> None:
-        """Add a login to the index; if `is_there` is false, remove it."""
+    async def _update_index(self, key: str, *, is_present: bool) -> None:
+        """Add a login to the index; if `is_present` is false, remove it."""
         for _ in range(MAX_TRIES):
-            held = await self._do(self._store.get(_INDEX))
-            keys = set[str]() if held is None else set(held.value.split())
-            if (key in keys) == is_there:
+            entry = await self._access(self._store.get(_INDEX))
+            keys = set[str]() if entry is None else set(entry.value.split())
+            if (key in keys) == is_present:
                 return
-            text = " ".join(sorted(keys | {key} if is_there else keys - {key}))
-            if await self._do(self._store.put(_INDEX, text, if_version=ABSENT if held is None else held.version)):
+            text = " ".join(sorted(keys | {key} if is_present else keys - {key}))
+            if await self._access(self._store.put(_INDEX, text, if_version=ABSENT if entry is None else entry.version)):
                 return
         logger.warning("the index of the logins in the store is being changed by too many processes at once")
 
-    async def _keys(self) -> list[str]:
-        held = await self._do(self._store.get(_INDEX))
-        return [] if held is None else held.value.split()
+    async def _index_keys(self) -> list[str]:
+        entry = await self._access(self._store.get(_INDEX))
+        return [] if entry is None else entry.value.split()
 
     async def _seal_again(self) -> bool:
         """Re-encrypt with the first key all logins that another key encrypted, so that the other key can be retired.
 
-        Returns whether all logins are done.
+        Returns whether all logins were checked; a login that is locked is skipped.
         """
         is_done = True
-        for key in await self._keys():
-            if (await self._do(self._rows.read(key))).is_current:
+        for key in await self._index_keys():
+            if (await self._access(self._rows.read(key))).is_current:
                 continue
             release = await self._lock(key)  # a renewal in progress would otherwise find its version replaced
             if release is None:
                 is_done = False
                 continue
             try:
-                await self._do(self._rows.seal_again(key, await self._do(self._rows.read(key))))
+                await self._access(self._rows.seal_again(key, await self._access(self._rows.read(key))))
             finally:
                 await release()
         return is_done
 
-    async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
+    async def _access(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # the owner of a lock may have been unable to write, too
+            self._watched.clear()  # the owner of a lock may also have been unable to write
             if stamp_of is not None:
-                self._looks[stamp_of] = (time.monotonic(), None)
+                self._checks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None
 
 

@@ -32,7 +32,7 @@ from server.upstreams.login.authorization_server import (
     AuthorizationServerDownError,
     configured_client,
     error_code,
-    error_told,
+    error_text,
     is_same_issuer,
     may_be_reused,
     wanted_scopes,
@@ -65,7 +65,7 @@ RENEW_SECONDS = 15.0  # time limit for a renewal, which continues if its call is
 POLL_SECONDS = 0.1  # how often to check whether another process has finished
 WATCH_SECONDS = 1.0  # how often to check for a login by another process while a person is logging in
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
-LOOK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
+CHECK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has exited"
@@ -94,24 +94,24 @@ class LoginAttempt:
     problem: str = _ENDED  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
     questions: int = 0  # how many calls are asking a person to log in, or waiting for the login after consent
-    asked: str = ""  # the address in the latest question
-    ended: float | None = None  # when the attempt finished, by the monotonic clock
+    question_url: str = ""  # the address in the latest question
+    ended_at: float | None = None  # when the attempt finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def is_stale(self) -> bool:
         """Whether the attempt finished so long ago that a client that needs its result would have called again."""
-        return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
+        return self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
 
-    def is_over_for(self, other: LoginAttempt) -> bool:
+    def is_over_for(self, newer: LoginAttempt) -> bool:
         """Return whether this attempt's result is no longer needed, now that there is another attempt."""
         has_failed = self.done.is_set() and bool(self.problem)
-        return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
+        return self.is_stale or (has_failed and self.redirect.login == newer.redirect.login)
 
-    def give_up(self, why: str = "it was given up") -> None:
+    def give_up(self, reason: str = "it was given up") -> None:
         """Abort the attempt, unless it is done."""
         if not self.done.is_set():
-            self.problem = why
+            self.problem = reason
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
@@ -144,7 +144,7 @@ class Login:
         url: The upstream's address.
         principal: The principal; empty for this machine's user.
         port: The port for redirects.
-        options: The command-line options that lead to the same settings.
+        options: The command-line options with which `coretools-mcp login` uses the same settings.
         pages: The login pages for people on other machines, used instead of the port.
         by_proxy: Whether to use the proxies from the environment for authorization servers.
     """
@@ -175,12 +175,12 @@ class Login:
         self._servers = AuthorizationServerClient(url, oauth, by_proxy)
         self._record: StoredLogin | None = None
         self._stamp: object | None = None
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._is_read = False
-        self._is_made_again = False  # whether another process has logged in since a person was last asked
+        self._has_new_login = False  # whether another process has logged in since a person was last asked
         self._writes = 0  # number of writes by this process
-        self._turn, self._beginning = anyio.Lock(), anyio.Lock()
-        self._renewed = float("-inf")  # when the latest token arrived, by the monotonic clock
+        self._renewal_lock, self._begin_lock = anyio.Lock(), anyio.Lock()
+        self._renewed_at = float("-inf")  # when the latest token arrived, by the monotonic clock
         self._attempt: LoginAttempt | None = None
         self._closed = ""  # why no more logins can be opened; empty if they can
 
@@ -191,13 +191,13 @@ class Login:
     @property
     def command(self) -> str:
         """The terminal command to log in."""
-        return f"coretools-mcp login {self._whose}"
+        return f"coretools-mcp login {self._command_arguments}"
 
     @property
-    def _whose(self) -> str:
+    def _command_arguments(self) -> str:
         """The arguments for `coretools-mcp login` and `logout`."""
-        whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
-        return f"{self.alias}{whose}{self._options}"
+        principal_option = f" --as {shlex.quote(self.principal)}" if self.principal else ""
+        return f"{self.alias}{principal_option}{self._options}"
 
     @property
     def digest(self) -> str:
@@ -224,8 +224,8 @@ class Login:
                 return None if self.needs_person else await self.renew(None)
         if _is_old(record):
             return await self.renew(_header_of(record))
-        if time.monotonic() > self._looked + LOOK_SECONDS:  # the login may have been removed or replaced
-            self._looked = time.monotonic()
+        if time.monotonic() > self._checked_at + CHECK_SECONDS:  # the login may have been removed or replaced
+            self._checked_at = time.monotonic()
             if await self.has_changed():
                 try:
                     await self._read()
@@ -234,47 +234,47 @@ class Login:
                 return await self.header()
         return _header_of(record)
 
-    async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` header, because `used` has expired or was rejected.
+    async def renew(self, old_header: str | None) -> str | None:
+        """Return a new `Authorization` header, because `old_header` has expired or was rejected.
 
         Returns `None` if a person must log in.
 
         Raises:
             LoginError: No `Authorization` header is available now.
         """
-        async with self._turn:
-            if (header := _good_header(self._record, used)) is not None:
+        async with self._renewal_lock:
+            if (header := _fresh_header(self._record, old_header)) is not None:
                 return header  # another call has renewed it
-            async with self._alone():
+            async with self._lock():
                 # A cancelled call must not lose the result of a renewal.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True):
-                    return await self._renew_alone(used)
+                    return await self._renew_locked(old_header)
             raise AuthorizationServerDownError("its authorization server took too long")
 
-    async def _renew_alone(self, used: str | None) -> str | None:
+    async def _renew_locked(self, old_header: str | None) -> str | None:
         record = await self._read()
-        if (header := _good_header(record, used)) is not None:
+        if (header := _fresh_header(record, old_header)) is not None:
             return header  # another process has renewed it
-        if time.monotonic() < self._renewed + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
+        if time.monotonic() < self._renewed_at + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
             return None
         if not self.needs_person:
             return await self._renew_for_program(record)
         if record is None or record.token is None or record.token.get("refresh_token") is None:
             return None
-        server, before = _server_of(record), record.token
+        server, old_token = _server_of(record), record.token
         client = self._client_of(record, server)
         try:
-            token = await self._servers.refresh(server, client, OAuthToken.model_validate(before))
+            token = await self._servers.refresh(server, client, OAuthToken.model_validate(old_token))
         except AuthorizationServerDownError:
             raise
         except LoginError as error:
-            logger.warning("the login to %s could not be renewed: %s", self.alias, error.why)
+            logger.warning("the login to %s could not be renewed: %s", self.alias, error.reason)
             if error.code in _FORGOTTEN:
                 await self._write(replace(record, token=None, expires_at=None, client={}))
             elif error.code == "invalid_grant":
                 await self._write(replace(record, token=None, expires_at=None))
             return None
-        return await self._take(record, token, before.get(_ASKED))
+        return await self._use_token(record, token, old_token.get(_REQUESTED_SCOPES))
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
         if record is None or self.challenge is not None:
@@ -282,31 +282,32 @@ class Login:
         else:
             server = _server_of(record)
         self._check_issuer(server, record)
-        before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
-        scopes = wanted_scopes(server, self.oauth, self.challenge, before)
+        previous_scopes = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
+        scopes = wanted_scopes(server, self.oauth, self.challenge, previous_scopes)
         if (client := configured_client(server, self.oauth)) is None:
             raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
         token = await self._servers.client_credentials(server, client, scopes)
-        return await self._take(self._record_for(server, client, scopes, None), token, scopes)
+        return await self._use_token(self._record_for(server, client, scopes, None), token, scopes)
 
-    async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
-        """Use a token, requested with the scopes `asked`, from now on."""
-        life = token.expires_in or 0
-        expires_at = time.time() + life if life > 0 else None  # otherwise the token is used until it is rejected
-        as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
-        self._renewed = time.monotonic()
+    async def _use_token(self, record: StoredLogin, token: OAuthToken, requested_scopes: str | None) -> str:
+        """Use a token, which was requested with `requested_scopes`, from now on."""
+        lifetime = token.expires_in or 0
+        # Without a lifetime, the token is used until it is rejected.
+        expires_at = time.time() + lifetime if lifetime > 0 else None
+        as_json = {**token.model_dump(mode="json", exclude_none=True), _REQUESTED_SCOPES: requested_scopes}
+        self._renewed_at = time.monotonic()
         self.challenge = None
         await self._write(replace(record, alias=self.alias, token=as_json, expires_at=expires_at))
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Return whether another login, requesting new scopes, could satisfy a server that wants scopes."""
+        """Return whether a new login that requests more scopes could satisfy a server that requires them."""
         if self.oauth.scopes is not None:
             return False
-        named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
-        if named is None or token is None:
-            return time.monotonic() > self._renewed + RENEWAL_PAUSE_SECONDS
-        return not set(named.split()) <= set((token.get(_ASKED) or "").split())
+        challenge_scopes, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
+        if challenge_scopes is None or token is None:
+            return time.monotonic() > self._renewed_at + RENEWAL_PAUSE_SECONDS
+        return not set(challenge_scopes.split()) <= set((token.get(_REQUESTED_SCOPES) or "").split())
 
     async def has_changed(self) -> bool:
         """Return whether another process is known to have changed the login since this process last read it."""
@@ -315,11 +316,11 @@ class Login:
         except (LoginsUnavailableError, ExhaustedError):
             return False
 
-    def close(self, why: str) -> None:
-        """Abort a login that is in progress or being prepared, and open no others."""
-        self._closed = why
+    def close(self, reason: str) -> None:
+        """Abort a login that is in progress or being prepared, and refuse to open further ones."""
+        self._closed = reason
         if self._attempt is not None:
-            self._attempt.give_up(why)
+            self._attempt.give_up(reason)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -337,7 +338,7 @@ class Login:
     async def begin(
         self,
         tasks: TaskGroup,
-        had: str | None,
+        old_header: str | None,
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
@@ -347,21 +348,24 @@ class Login:
 
         Args:
             tasks: Runs the login.
-            had: The `Authorization` header that was not sufficient. If a different one is stored, no login is needed.
+            old_header: The `Authorization` header that was not sufficient. If a different one is stored, no login is
+                needed.
             on_wait: Called with the reason for the wait.
             readable_name: The principal's display name.
 
         Raises:
             LoginError: The login cannot be opened.
         """
-        async with self._beginning:
+        async with self._begin_lock:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 self._check_open()
                 try:
-                    self._attempt = await tasks.start(self._run, had, readable_name, name=f"login to {self.alias}")
+                    self._attempt = await tasks.start(
+                        self._run, old_header, readable_name, name=f"login to {self.alias}"
+                    )
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -369,39 +373,44 @@ class Login:
                             "program: stop that program, or set another port with oauth.callbackPort or "
                             "proxy.loginPort"
                         ) from None
-                    which = "this" if self.digest in error.logins else "another"
-                    on_wait(f"{which} login is open in another process; waiting until that login is completed")
+                    which_login = "this" if self.digest in error.logins else "another"
+                    on_wait(f"{which_login} login is open in another process; waiting until that login is completed")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
                     raise LoginError("a login is open in another process and was not completed in time")
                 await anyio.sleep(POLL_SECONDS)
-                if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
+                if await self.has_changed() and _header_of(await self._read_usable()) not in (None, old_header):
                     return None
 
-    async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
-        """Open a login, and wait up to `LOGIN_SECONDS` for the redirect, at the port or on this server's pages."""
+    async def _run(
+        self, old_header: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]
+    ) -> None:
+        """Open a login, and wait up to `LOGIN_SECONDS` for the redirect.
+
+        The redirect arrives at the callback port, or at this server's pages.
+        """
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
         try:
-            opened = CallbackListener.at(self._port) if self._pages is None else nullcontext(self._pages)
-            async with opened as listener:
+            listening = CallbackListener.at(self._port) if self._pages is None else nullcontext(self._pages)
+            async with listening as listener:
                 record = await self._read_usable()
-                if _header_of(record) not in (None, had):
+                if _header_of(record) not in (None, old_header):
                     task_status.started(None)  # another process was faster
                     return
-                self._is_made_again = False
+                self._has_new_login = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
-                before = record
+                stored_record = record
                 if record is not None and not is_same_issuer(record.issuer, server.issuer):
                     record = None  # data from one authorization server does not apply to another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
-                    known = OAuthClientInformationFull.model_validate(record.client)
-                    client = known if may_be_reused(known, listener.uri, scopes) else None
+                    stored_client = OAuthClientInformationFull.model_validate(record.client)
+                    client = stored_client if may_be_reused(stored_client, listener.uri, scopes) else None
                 self._check_open()
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
@@ -410,7 +419,7 @@ class Login:
                 request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
                 # An existing login, with its registration, stays valid until the new login is done.
-                if before is None or before.token is None:
+                if stored_record is None or stored_record.token is None:
                     await self._write(record)
                 redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
                 async with listener.expect(redirect, request.state) as address:
@@ -418,11 +427,11 @@ class Login:
                     self._attempt = attempt = LoginAttempt(request, redirect, address)
                     task_status.started(attempt)
                     with attempt.scope:
-                        attempt.problem = await self._finish(attempt, server, client, record, had)
-                    done = f"You are logged in to {self.alias}. You can close this window."
-                    again = "To try again, repeat what led you here."
-                    failed = f"The login to {self.alias} failed: {attempt.problem}. {again}"
-                    redirect.page = failed if attempt.problem else done
+                        attempt.problem = await self._finish(attempt, server, client, record, old_header)
+                    success_text = f"You are logged in to {self.alias}. You can close this window."
+                    retry_hint = "To try again, repeat what led you here."
+                    failure_text = f"The login to {self.alias} failed: {attempt.problem}. {retry_hint}"
+                    redirect.page = failure_text if attempt.problem else success_text
         except PortTakenError:
             raise
         except Exception as error:
@@ -433,10 +442,10 @@ class Login:
                 error = LoginError("it could not be continued")
             if attempt is None:
                 raise error from None
-            attempt.problem = error.why
+            attempt.problem = error.reason
         finally:
             if attempt is not None:
-                attempt.ended = time.monotonic()
+                attempt.ended_at = time.monotonic()
                 attempt.done.set()
 
     async def _finish(
@@ -445,7 +454,7 @@ class Login:
         server: AuthorizationServer,
         client: OAuthClientInformationFull,
         record: StoredLogin,
-        had: str | None,
+        old_header: str | None,
     ) -> str:
         """Wait for the redirect and redeem the code, unless somebody logs in through another process.
 
@@ -456,37 +465,41 @@ class Login:
                 while not attempt.redirect.arrived.is_set():
                     with anyio.move_on_after(WATCH_SECONDS):
                         await attempt.redirect.arrived.wait()
-                    if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(had):
+                    if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(old_header):
                         return ""
             code = _code_of(attempt.redirect.parameters, server)
-            async with self._alone():
+            async with self._lock():
                 # A code works only once, so the response must not be lost.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
                     token = await self._servers.redeem(server, client, attempt.request, code)
-                    await self._take(record, token, record.scopes)
+                    await self._use_token(record, token, record.scopes)
         except TimeoutError:
             # Perhaps the authorization server has forgotten this client and has shown the person an error.
-            await self._forget(client, is_certain=False)
+            await self._remove_client(client, is_certain=False)
             return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
             if error.code in _FORGOTTEN:
-                await self._forget(client, is_certain=True)
+                await self._remove_client(client, is_certain=True)
                 attempt.is_forgotten = True
             elif error.code == "invalid_scope":
-                await self._want_scopes(lambda _: None)
-            return error.why
-        return f"{server.described} took too long" if scope.cancelled_caught else ""
+                await self._set_scopes(lambda _: None)
+            return error.reason
+        return f"{server.label} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
         """Return the client of a stored login, with the secret from the settings, if any."""
-        known = OAuthClientInformationFull.model_validate(record.client)
-        configured = configured_client(server, self.oauth)
-        return configured if configured is not None and configured.client_id == known.client_id else known
+        stored_client = OAuthClientInformationFull.model_validate(record.client)
+        settings_client = configured_client(server, self.oauth)
+        return (
+            settings_client
+            if settings_client is not None and settings_client.client_id == stored_client.client_id
+            else stored_client
+        )
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
         """Reject an unexpected authorization server: an upstream could name any server to get the client's secret."""
-        known = record.issuer if record is not None and self.oauth.client_id is not None else None
-        expected = self.oauth.issuer or known
+        stored_issuer = record.issuer if record is not None and self.oauth.client_id is not None else None
+        expected = self.oauth.issuer or stored_issuer
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the server names the authorization server {visible_line(server.issuer)}, but its login belongs to "
@@ -499,7 +512,7 @@ class Login:
         server: AuthorizationServer,
         client: OAuthClientInformationFull,
         scopes: str | None,
-        before: StoredLogin | None,
+        old_record: StoredLogin | None,
     ) -> StoredLogin:
         """Return the record to store for a login, without a secret from the settings."""
         secret = {"client_secret"} if configured_client(server, self.oauth) is not None else set[str]()
@@ -511,8 +524,8 @@ class Login:
             metadata={**server.metadata.model_dump(mode="json", exclude_none=True), _RESOURCE: server.resource},
             client=client.model_dump(mode="json", exclude_none=True, exclude=secret),
             scopes=scopes,
-            token=before.token if before is not None else None,
-            expires_at=before.expires_at if before is not None else None,
+            token=old_record.token if old_record is not None else None,
+            expires_at=old_record.expires_at if old_record is not None else None,
         )
 
     async def is_complete(self) -> bool:
@@ -520,11 +533,11 @@ class Login:
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
-            logger.info("the login to %s cannot be used: %s", self.alias, error.why)
+            logger.info("the login to %s cannot be used: %s", self.alias, error.reason)
             return False
-        return header is not None and _has_all(record)
+        return header is not None and _has_all_scopes(record)
 
-    async def _is_made_elsewhere(self, had: str | None) -> bool:
+    async def _is_made_elsewhere(self, old_header: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
 
         The token counts even if a call has already read it. A token that this process renewed does not count.
@@ -533,7 +546,7 @@ class Login:
             with suppress(LoginStoreUnavailableError, ExhaustedError):
                 await self._read_usable()
         record = self._record
-        return self._is_made_again and _header_of(record) not in (None, had) and _has_all(record)
+        return self._has_new_login and _header_of(record) not in (None, old_header) and _has_all_scopes(record)
 
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
@@ -543,7 +556,7 @@ class Login:
             LoginStoreUnavailableError: The store is unavailable, so nothing was removed.
             LoginError: The login is forgotten here, but its tokens stay valid at the authorization server.
         """
-        async with self._alone():  # otherwise a concurrent renewal in another process would restore a token
+        async with self._lock():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
@@ -555,35 +568,40 @@ class Login:
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
-    async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Drop a client that the authorization server has forgotten; if there are tokens, only if `is_certain`."""
-        async with self._alone():
+    async def _remove_client(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
+        """Remove a client that the authorization server no longer knows, and its tokens.
+
+        If there are tokens, nothing is removed unless `is_certain` is true.
+        """
+        async with self._lock():
             record = await self._read_usable()
-            is_this = record is not None and record.client.get("client_id") == client.client_id
-            if record is not None and is_this and (is_certain or record.token is None):
+            is_same_client = record is not None and record.client.get("client_id") == client.client_id
+            if record is not None and is_same_client and (is_certain or record.token is None):
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
-        """Return whether another process has obtained a token, and use that token from now on."""
-        used = _header_of(self._record)
-        return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
+        """Return whether another process has stored a new token; if so, use it from now on."""
+        old_header = _header_of(self._record)
+        return await self.has_changed() and _header_of(await self._read_usable()) not in (None, old_header)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
         """Make the next login also request the challenge's scopes, even if another process opens that login."""
-        named = challenge.parameter("scope")
-        if named is None:
+        challenge_scopes = challenge.parameter("scope")
+        if challenge_scopes is None:
             return
-        with suppress(LoginError):  # on failure, the next login still requests its own challenge's scopes
-            await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
+        with suppress(LoginError):  # if this fails, the next login still requests the scopes in its own challenge
+            await self._set_scopes(
+                lambda old_scopes: " ".join(dict.fromkeys([*(old_scopes or "").split(), *challenge_scopes.split()]))
+            )
 
-    async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
-        async with self._alone():  # the written record includes the token, which other processes may renew
+    async def _set_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
+        async with self._lock():  # the written record includes the token, which other processes may renew
             record = await self._read_usable()
             if record is not None:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[None]:
+    async def _lock(self) -> AsyncGenerator[None]:
         """Keep other processes from renewing this login."""
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None
@@ -609,13 +627,13 @@ class Login:
                     await release()
 
     async def _read(self) -> StoredLogin | None:
-        stamp = await self._stored(self._store.stamp(self._resource, self.principal))
+        stamp = await self._from_store(self._store.stamp(self._resource, self.principal))
         if self.is_unsaved and stamp == self._stamp:
             return self._record
         self._stamp, self.is_unsaved = stamp, False
         writes = self._writes
         try:
-            record = await self._stored(self._store.read(self._resource, self.principal))
+            record = await self._from_store(self._store.read(self._resource, self.principal))
         except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
             self._stamp = object()  # forces the record to be read again
             raise
@@ -628,14 +646,16 @@ class Login:
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthMetadata.model_validate(record.metadata)
-                _TEXTS.validate_python([record.token.get(_ASKED), record.metadata.get(_RESOURCE)], strict=True)
+                _TEXTS.validate_python(
+                    [record.token.get(_REQUESTED_SCOPES), record.metadata.get(_RESOURCE)], strict=True
+                )
         except ValidationError:
             raise LoginError(f"the stored login is damaged; run {self.command} to create a new one") from None
-        configured = self.oauth.client_id
-        if record is not None and configured is not None and record.client.get("client_id") != configured:
+        client_id = self.oauth.client_id
+        if record is not None and client_id is not None and record.client.get("client_id") != client_id:
             record = None  # its tokens belong to another client
         if _header_of(record) not in (None, _header_of(self._record)):
-            self._is_made_again = True
+            self._has_new_login = True
         self._record = record
         return record
 
@@ -650,7 +670,7 @@ class Login:
         except LoginStoreUnavailableError:
             raise
         except LoginError as error:
-            logger.warning("the stored login to %s cannot be used: %s", self.alias, error.why)
+            logger.warning("the stored login to %s cannot be used: %s", self.alias, error.reason)
             return None
 
     async def _write(self, record: StoredLogin) -> None:
@@ -673,17 +693,17 @@ class Login:
         with suppress(LoginsUnavailableError):
             self._stamp = await self._store.stamp(self._resource, self.principal)
 
-    async def _stored(self, work: Awaitable[StoredT]) -> StoredT:
+    async def _from_store(self, work: Awaitable[StoredT]) -> StoredT:
         try:
             return await work
         except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
-            raise LoginError(str(error).rstrip(".").replace("ALIAS", self._whose)) from None
+            raise LoginError(str(error).rstrip(".").replace("ALIAS", self._command_arguments)) from None
 
 
 _TEXTS = TypeAdapter(list[str | None])
-_ASKED = "coretools-mcp/asked"  # stored with a token: the requested scopes
+_REQUESTED_SCOPES = "coretools-mcp/asked"  # stored with a token: the requested scopes
 _RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource identifier for token requests
 
 
@@ -692,29 +712,29 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
     return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
 
 
-def _has_all(record: StoredLogin | None) -> bool:
+def _has_all_scopes(record: StoredLogin | None) -> bool:
     """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
-    return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
+    return set((record.scopes or "").split()) <= set((record.token.get(_REQUESTED_SCOPES) or "").split())
 
 
 def _header_of(record: StoredLogin | None) -> str | None:
     return None if record is None or record.token is None else f"Bearer {record.token.get('access_token')}"
 
 
-def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
+def _fresh_header(record: StoredLogin | None, old_header: str | None) -> str | None:
     """Return the header of an unexpired login, if it differs from the one already used."""
     header = _header_of(record)
-    return header if record is not None and not _is_old(record) and header != used else None
+    return header if record is not None and not _is_old(record) and header != old_header else None
 
 
 def _is_old(record: StoredLogin) -> bool:
     """Return whether a token has expired, or will expire before a response arrives."""
     if record.expires_at is None or record.token is None:
         return False
-    life = record.token.get("expires_in")
-    early = min(EARLY_SECONDS, life / 5) if isinstance(life, int) else EARLY_SECONDS
+    lifetime = record.token.get("expires_in")
+    early = min(EARLY_SECONDS, lifetime / 5) if isinstance(lifetime, int) else EARLY_SECONDS
     return record.expires_at - early <= time.time()
 
 
@@ -729,7 +749,7 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
         code = error_code(parameters)
         if code == "access_denied":
             raise LoginError(f"{server.host} refused it", code)
-        raise LoginError(f"{server.host} answered {error_told(parameters) or 'an error'}", code)
+        raise LoginError(f"{server.host} answered {error_text(parameters) or 'an error'}", code)
     if not (code := parameters.get("code")):
         raise LoginError(f"{server.host} sent the browser back without a code")
     return code

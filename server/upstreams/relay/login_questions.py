@@ -29,7 +29,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 MAX_ATTEMPTS = 64  # maximum number of login attempts whose questions clients may still answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
-LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login is complete
+CHECK_SECONDS = 0.5  # interval at which to check whether another replica's login is complete
 PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
@@ -44,14 +44,14 @@ class LoginQuestions:
     _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 
     async def ask(
-        self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
+        self, login_needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
         """Have a person log in, and return `None` once the login is complete.
 
         For a client of the 2026-07-28 revision, first returns a result with the question.
 
         Args:
-            needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
+            login_needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
             exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
             seal: Creates the `requestState` that the client returns with its answer.
@@ -59,30 +59,30 @@ class LoginQuestions:
         Raises:
             ToolError: The login failed or was not possible; the message says why.
         """
-        login, name = needed.login, str(exchange.carried.get("login", ""))
+        login, name = login_needed.login, str(exchange.carried.get("login", ""))
         attempt = self._attempts.get(name)
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
         if attempt is not None:
-            await self._until_done(login, attempt, action, exchange)
+            await self._wait_until_done(login, attempt, action, exchange)
             return None
         if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
         can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
         if not (self.has_pages or (self.is_local and can_show)):
-            raise needed
+            raise login_needed
         texts = [f"Preparing a login to {login.alias}"]
         try:
-            async with _pulse(exchange, texts):
-                attempt = await login.begin(tasks, needed.had, texts.append, exchange.readable_name)
+            async with _progress_reports(exchange, texts):
+                attempt = await login.begin(tasks, login_needed.rejected_header, texts.append, exchange.readable_name)
         except LoginError as error:
-            raise _failed(login, error.why) from None
+            raise _login_failed(login, error.reason) from None
         if attempt is None:  # another attempt has succeeded by now
             return None
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
-        self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
+        self._attempts = {key: earlier for key, earlier in self._attempts.items() if not earlier.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
         if exchange.is_modern and is_full and not self.has_pages:
-            raise needed
+            raise login_needed
         address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
             raise ToolError(
@@ -91,52 +91,52 @@ class LoginQuestions:
                 f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. The address is only for this login "
                 "and this user. Try the call again once they are done, or continue without it.",
             )
-        asked: Json = {"mode": "url", "url": address, "message": self._message(login, attempt, address)}
-        if not exchange.can_be_asked("elicitation/create", asked):
-            _give_up_unless_wanted(attempt)
-            raise _failed(login, "its authorization server has an address that cannot be displayed safely")
+        params: Json = {"mode": "url", "url": address, "message": self._message(login, attempt, address)}
+        if not exchange.can_be_asked("elicitation/create", params):
+            _abort_unless_needed(attempt)
+            raise _login_failed(login, "its authorization server has an address that cannot be displayed safely")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
-            question = {"method": "elicitation/create", "params": asked}
-            return input_required({LOGIN_KEY: question}, seal({"login": attempt.name}))
-        if attempt.questions and attempt.asked == address:  # another call has already asked
+            request = {"method": "elicitation/create", "params": params}
+            return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
+        if attempt.questions and attempt.question_url == address:  # another call has already asked
             await _wait_for(login, attempt, exchange)
         else:
-            await self._ask_and_wait(needed, attempt, exchange, asked)
+            await self._ask_and_wait(login_needed, attempt, exchange, params)
         return None
 
     async def _ask_and_wait(
-        self, needed: LoginNeededError, attempt: LoginAttempt, exchange: Exchange, asked: Json
+        self, login_needed: LoginNeededError, attempt: LoginAttempt, exchange: Exchange, params: Json
     ) -> None:
-        login, identity = needed.login, secrets.token_hex(12)
+        login, identity = login_needed.login, secrets.token_hex(12)
         attempt.questions += 1
-        attempt.asked = asked["url"]
+        attempt.question_url = params["url"]
         try:
-            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self.seconds)
+            answer = await exchange.ask("elicitation/create", {**params, "elicitationId": identity}, self.seconds)
         except NotAskedError:
             answer = None
         finally:
             attempt.questions -= 1
         if answer is None:
-            _give_up_unless_wanted(attempt)
-            raise needed
+            _abort_unless_needed(attempt)
+            raise login_needed
         try:
-            await self._until_done(login, attempt, answer.get("action"), exchange)
+            await self._wait_until_done(login, attempt, answer.get("action"), exchange)
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        where = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
+        page_hint = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
         return (
-            f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
-            f"{'on its own server' if where else 'on this machine'}, for this MCP server only."
+            f"The MCP server {login.alias} asks you to log in at {host}{page_hint}. coretools-mcp then keeps the login "
+            f"{'on its own server' if page_hint else 'on this machine'}, for this MCP server only."
         )
 
-    async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
+    async def _wait_until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action != "accept" and not attempt.done.is_set():
-            _give_up_unless_wanted(attempt)
+            _abort_unless_needed(attempt)
             what_next = f"Continue without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
@@ -148,16 +148,16 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
-def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
+def _abort_unless_needed(attempt: LoginAttempt) -> None:
     if not attempt.questions:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
-    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         await attempt.done.wait()
     if attempt.problem:
-        raise _failed(login, attempt.problem)
+        raise _login_failed(login, attempt.problem)
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
@@ -165,25 +165,25 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 
     The time is limited, because this replica may never learn that the login has failed.
     """
-    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         with anyio.move_on_after(ELSEWHERE_SECONDS):
             while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
-                await anyio.sleep(LOOK_SECONDS)
+                await anyio.sleep(CHECK_SECONDS)
             return True
     return False
 
 
-def _failed(login: Login, why: str) -> ToolError:
+def _login_failed(login: Login, reason: str) -> ToolError:
     return ToolError(
         ToolErrorType.UPSTREAM_UNAVAILABLE,
-        f"The login to the server {login.alias} failed: {why}. Try the call again, continue without it, or ask the "
+        f"The login to the server {login.alias} failed: {reason}. Try the call again, continue without it, or ask the "
         f"user to run `{login.command}` in a terminal.",
     )
 
 
 @asynccontextmanager
-async def _pulse(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
-    """Report progress to the client, with the last of `texts`, until the context exits."""
+async def _progress_reports(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
+    """Until the context exits, report progress to the client at intervals, with the latest message in `texts`."""
 
     async def report() -> None:
         for count in itertools.count(1):

@@ -36,14 +36,14 @@ from tools.permissions.permission_policy import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.file_names import shown_whole_path
 
-MAX_SAID = 1_000  # characters to search in each content block of a failed result
+MAX_SEARCHED_CHARS = 1_000  # characters to search in each content block of a failed result
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
 _BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
 
 # Maximum number of links per result to compare with templates; this many take about ten milliseconds
-MAX_SOUGHT = 1_000
+MAX_COMPARED_LINKS = 1_000
 _LINKS = {
     "tools/call": "content",
     "prompts/get": "messages",
@@ -54,7 +54,7 @@ _LINKS = {
 
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may set it too."""
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may also set it."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
 MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
@@ -95,20 +95,20 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
                 fields["resource"] = fitted(kind, resource)[0]
             blocks.append(fitted(name, fields)[0])
         except UnfitError:
-            blocks.append(_as_text(block))
-    if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
+            blocks.append(_text_block(block))
+    if not is_modern and not isinstance(structured_content := result.get("structuredContent", {}), dict):
         del result["structuredContent"]
-        blocks = blocks or [_as_text(structured)]
+        blocks = blocks or [_text_block(structured_content)]
     if not isinstance(result.get("_meta", {}), dict):
         del result["_meta"]
     return {**result, "content": blocks}
 
 
 def _without_nulls(value: Any) -> Json:
-    return {name: each for name, each in as_mapping(value).items() if each is not None}
+    return {name: item for name, item in as_mapping(value).items() if item is not None}
 
 
-def _as_text(value: Any) -> Json:
+def _text_block(value: Any) -> Json:
     return {"type": "text", "text": value if isinstance(value, str) else to_json(value, inf_nan_mode="null").decode()}
 
 
@@ -117,45 +117,46 @@ def says_unknown(name: str, result: Json) -> bool:
     content: Any = result.get("content")
     if not isinstance(content, list):
         return False
-    text = " ".join(str(block.get("text", ""))[:MAX_SAID] for block in cast("list[Json]", content[:3]))
+    text = " ".join(str(block.get("text", ""))[:MAX_SEARCHED_CHARS] for block in cast("list[Json]", content[:3]))
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
-def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
+def with_links(method: str, result: Json, published_uri: Callable[[str, bool], str]) -> Json:
     """Return a result with published URIs in its links, or `result` itself if no link changes.
 
-    `published` returns the published URI for a URI; its second argument says whether to compare the URI with templates.
+    `published_uri` returns the published URI for a URI; its second argument says whether to compare the URI with
+    templates.
     """
     name = _LINKS.get(method, "")
-    before: Any = result.get(name)
-    if not isinstance(before, list):
+    old_items: Any = result.get(name)
+    if not isinstance(old_items, list):
         return result
-    known: dict[str, str] = {}
+    cache: dict[str, str] = {}
 
     def with_published_uri(item: Json) -> Json:
         uri = item.get("uri")
         if not isinstance(uri, str):
             return item
-        if uri not in known:
-            known[uri] = published(uri, len(known) < MAX_SOUGHT)
-        return item if known[uri] == uri else {**item, "uri": known[uri]}
+        if uri not in cache:
+            cache[uri] = published_uri(uri, len(cache) < MAX_COMPARED_LINKS)
+        return item if cache[uri] == uri else {**item, "uri": cache[uri]}
 
-    after: list[Any] = []
-    for item in cast("list[Any]", before):
+    new_items: list[Any] = []
+    for item in cast("list[Any]", old_items):
         fields = as_mapping(item)
         block = as_mapping(fields.get("content")) if name == "messages" else fields
-        shown, kind = block, block.get("type")
+        new_block, kind = block, block.get("type")
         if name in ("contents", "resources") or kind == "resource_link":
-            shown = with_published_uri(block)
+            new_block = with_published_uri(block)
         elif kind == "resource":
             resource = as_mapping(block.get("resource"))
-            if (renamed := with_published_uri(resource)) is not resource:
-                shown = {**block, "resource": renamed}
-        if shown is block:
-            after.append(item)
+            if (new_resource := with_published_uri(resource)) is not resource:
+                new_block = {**block, "resource": new_resource}
+        if new_block is block:
+            new_items.append(item)
         else:
-            after.append({**fields, "content": shown} if name == "messages" else shown)
-    return result if all(map(is_, cast("list[Any]", before), after)) else {**result, name: after}
+            new_items.append({**fields, "content": new_block} if name == "messages" else new_block)
+    return result if all(map(is_, cast("list[Any]", old_items), new_items)) else {**result, name: new_items}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,63 +175,70 @@ class LargeResults:
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
             return result
-        is_told = client_name.startswith(CLAUDE_CODE)
-        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_told else {})
-        claimed = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
-        limit = max(self.limit, *(min(each, MAX_CLAIMED) for each in claimed), 0)
+        is_claude_code = client_name.startswith(CLAUDE_CODE)
+        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_claude_code else {})
+        claimed_limits = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
+        limit = max(self.limit, *(min(claimed_limit, MAX_CLAIMED) for claimed_limit in claimed_limits), 0)
         blocks = cast("list[Json]", result.get("content", []))
-        structured: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
-        data = b"" if structured is None else to_json(structured, inf_nan_mode="constants")
+        structured_content: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
+        data = b"" if structured_content is None else to_json(structured_content, inf_nan_mode="constants")
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
         if folder is None:  # the result is short, or the client is unidentified and could not read the file
             return result
-        shorter, texts, rest = dict(result), list[str](), blocks
+        shorter, texts, other_blocks = dict(result), list[str](), blocks
         if is_long:
             texts = [_text_of(block) for block, size in zip(blocks, sizes, strict=True) if size]
-            rest = [block for block, size in zip(blocks, sizes, strict=True) if not size]
+            other_blocks = [block for block, size in zip(blocks, sizes, strict=True) if not size]
         if len(data) > limit:
             texts.append(data.decode())
             del shorter["structuredContent"]
         content = await THREADS.run(partial(_in_lines, texts))
         file = folder.open()
         file.write(content)
-        on_disk = 0
+        saved_bytes = 0
         with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
             await file.close()
-            on_disk = file.kept
+            saved_bytes = file.kept_bytes
         reads_files = self.has_file_tools(exchange.rights)
-        note = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        note = self._note(tool, file, content, saved_bytes, limit, reads_files=reads_files)
         answer: list[Json] = [{"type": "text", "text": note}]
-        if not on_disk:
+        if not saved_bytes:
             folder.discard(file)
         elif not reads_files and exchange.version >= LINKS_SINCE:
-            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": on_disk}
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": saved_bytes}
             answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
-        facts = {"outputBytes": len(content), "outputFile": file.path if on_disk else None}
+        facts = {"outputBytes": len(content), "outputFile": file.path if saved_bytes else None}
         meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
-        return {**shorter, "content": [*answer, *rest], "_meta": meta}
+        return {**shorter, "content": [*answer, *other_blocks], "_meta": meta}
 
-    def _told(
-        self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
+    def _note(
+        self,
+        tool: DiscoveredMCPTool,
+        file: OutputFile,
+        content: bytes,
+        saved_bytes: int,
+        limit: int,
+        *,
+        reads_files: bool,
     ) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
 
-        shown = content[: MAX_SHOWN if on_disk else limit].decode("utf-8", "ignore")
-        total, beginning = size(len(content)), size(len(shown.encode()))
-        told = f"Note: the result of {tool.name} has {total}, of which the first {beginning} follow."
-        if not on_disk:
-            lost = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
-            return f"{told} {lost}\n\n{shown}"
-        lacking = len(content) - on_disk
-        part = f"All but the last {size(lacking)}" if lacking else "All of it"
-        where = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
+        excerpt = content[: MAX_SHOWN if saved_bytes else limit].decode("utf-8", "ignore")
+        total, beginning = size(len(content)), size(len(excerpt.encode()))
+        summary = f"Note: the result of {tool.name} is {total} long; its first {beginning} follow."
+        if not saved_bytes:
+            hint = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
+            return f"{summary} {hint}\n\n{excerpt}"
+        missing_bytes = len(content) - saved_bytes
+        part = f"All but the last {size(missing_bytes)}" if missing_bytes else "All of it"
+        location = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
         if reads_files:
             path = shown_whole_path(file.path)
-            where = f"{path}: read_file shows it by lines, and grep_search searches it."
+            location = f"{path}: read_file shows its lines, and grep_search searches it."
         breaks = f"Lines longer than {LINE_CHARS} characters were split."
-        return f"{told} {part} is in {where} {breaks}\n\n{shown}"
+        return f"{summary} {part} is in {location} {breaks}\n\n{excerpt}"
 
     async def read(self, uri: str, client_key: str) -> Json | None:
         """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
@@ -239,7 +247,7 @@ class LargeResults:
         if file is None:
             return None
         try:
-            data = await THREADS.run(partial(file.read_at, 0, file.kept))
+            data = await THREADS.run(partial(file.read_at, 0, file.kept_bytes))
         except OSError:
             return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
@@ -255,7 +263,7 @@ def _chars_of(block: Json) -> int:
             return len(text) if isinstance(text := block.get("text"), str) else 0
         case "resource":
             resource = as_mapping(block.get("resource"))
-            return sum(len(each) for each in map(resource.get, ("text", "blob")) if isinstance(each, str))
+            return sum(len(content) for content in map(resource.get, ("text", "blob")) if isinstance(content, str))
         case _:
             return len(to_json(block, inf_nan_mode="constants"))
 
@@ -284,20 +292,20 @@ def _in_lines(texts: Sequence[str]) -> bytes:
             start = 0
             for token in _JSON_TOKEN.finditer(line) if is_json else ():
                 if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
-                    lines += _cut(line[start : token.end()])
+                    lines += _split_line(line[start : token.end()])
                     start = token.end()
-            lines += _cut(line[start:])
+            lines += _split_line(line[start:])
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _cut(line: str) -> Iterator[str]:
+def _split_line(line: str) -> Iterator[str]:
     """Split a line into parts of at most `LINE_CHARS`, if possible after an escaped JSON line break or a space."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS
-        for mark in ("\\n", " "):
-            if (found := line.rfind(mark, start + LINE_CHARS // 2, end - len(mark))) >= 0:
-                end = found + len(mark)
+        for separator in ("\\n", " "):
+            if (position := line.rfind(separator, start + LINE_CHARS // 2, end - len(separator))) >= 0:
+                end = position + len(separator)
                 break
         yield line[start:end]
         start = end
@@ -319,9 +327,9 @@ class SuspendedCallGoneError(RelayError):
 class BusyError(RelayError):
     """A call timed out before it was sent, because the maximum number of calls was in progress."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self.most = most
+        self.limit = limit
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
@@ -329,53 +337,58 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
-        asked = as_mapping(data).get("elicitations")
-        links = map(as_mapping, cast("list[Any]", asked) if isinstance(asked, list) else [])
-        open_to = [labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))]
-        data = {**as_mapping(data), "elicitations": open_to}
+        elicitations = as_mapping(data).get("elicitations")
+        links = map(as_mapping, cast("list[Any]", elicitations) if isinstance(elicitations, list) else [])
+        links_to_open = [
+            labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))
+        ]
+        data = {**as_mapping(data), "elicitations": links_to_open}
     return MCPError(code, message if isinstance(message, str) else "", data)
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """Return the error to send to the client for a failed request. An upstream's own error is relayed completely."""
+    """Return the error to send to the client for a failed request.
+
+    An upstream's own error is relayed with its code, message and data.
+    """
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")
     return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
 
 
-def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
+def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, call: str) -> ToolError:
     unknown = "It is unknown whether the request had an effect."
     match error:
         case ToolError():
             return error
         case UpstreamError():
-            what = f"{error.method} with error" if error.method else "with error"
-            said = f"The server {alias} answered {what} {error.code}: {error.error.get('message', '')}"
-            return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
+            request = f"{error.method} with error" if error.method else "with error"
+            error_text = f"The server {alias} answered {request} {error.code}: {error.error.get('message', '')}"
+            return ToolError(ToolErrorType.MCP_TOOL_ERROR, error_text)
         case NoAnswerError() | TimeoutError():
-            told = (
-                f"The server {alias} sent neither a result nor progress for {what} in time "
+            message = (
+                f"The server {alias} sent neither a result nor progress for {call} in time "
                 f"(mcpServers.{alias}.timeout), so the request was cancelled. {unknown}"
             )
-        case BusyError(most=most):
-            told = (
-                f"The server {alias} is busy: its maximum of {most} calls at once (mcpServers.{alias}.maxConcurrent) "
-                f"was in use until {what} timed out (mcpServers.{alias}.timeout). The request was not sent, so it had "
+        case BusyError(limit=limit):
+            message = (
+                f"The server {alias} is busy: its maximum of {limit} calls at once (mcpServers.{alias}.maxConcurrent) "
+                f"was in use until {call} timed out (mcpServers.{alias}.timeout). The request was not sent, so it had "
                 "no effect; try again later."
             )
-        case UnusableAnswerError(why=why):
-            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
+        case UnusableAnswerError(reason=reason):
+            message = f"The server {alias} gave no usable answer to {call}: {reason}. {unknown}"
         case TooManyRoundsError():
-            told = f"The server {alias} kept asking questions during {what}, so the request was abandoned. {unknown}"
+            message = f"The server {alias} kept asking questions during {call}, so the request was abandoned. {unknown}"
         case SuspendedCallGoneError():
-            told = (
-                f"The server {alias} waited for an answer before completing {what}, but the answer arrived too late, "
+            message = (
+                f"The server {alias} waited for an answer before completing {call}, but the answer arrived too late, "
                 f"or the server was restarted. {unknown} Call again if that is safe."
             )
         case _:
-            told = (
-                f"The connection to the server {alias} was lost during {what}. {unknown} The connection is restored "
+            message = (
+                f"The connection to the server {alias} was lost during {call}. {unknown} The connection is restored "
                 "automatically."
             )
-    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)

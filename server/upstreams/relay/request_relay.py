@@ -98,9 +98,9 @@ MAX_OF_ONE = MAX_SUSPENDED // 4  # the maximum for one client; if there is no ro
 
 MAX_LOGINS = 2  # maximum number of logins per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
-"""Maximum number of rounds of questions that a client answers while its call waits (the value of the SDK's client)."""
+"""Maximum number of rounds of questions that a client answers while its call waits (as in the SDK's client)."""
 
-_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
+_IDENTIFYING_PARAMS = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question in the 2026-07-28 revision."""
@@ -118,7 +118,7 @@ STALE: Json = {
         "target has changed. Send the request again without it."
     ),
 }
-"""The error for a state that cannot be continued."""
+"""The error for a `requestState` with which no request can be continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class RelayedRequest:
     headers: Mapping[str, str] | None = None  # HTTP headers required by the parameters
     target: str = ""  # identifies the upstream and the tool's version, because their names may be reused
     slot: ExitStack | None = None  # frees the request's slot when closed, if the upstream limits concurrent requests
-    waited: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
+    slot_wait: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
 
 
 @dataclass(eq=False, slots=True)
@@ -151,7 +151,7 @@ class SuspendedCall:
     owner: str
     session: UpstreamSession
     call: InFlightCall | FollowedTask
-    handed_out: list[str]
+    question_keys: list[str]
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
@@ -164,7 +164,7 @@ class SuspendedCall:
             return
         with anyio.CancelScope(shield=True):
             await self.call.pending.aclose()
-            self.session.questions.refuse(self.handed_out)
+            self.session.questions.refuse(self.question_keys)
             self.session.questions.end(self.call)
 
 
@@ -178,46 +178,47 @@ class SuspendedCalls:
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
 
-        If no place is free, the call may replace a call of the client with the most suspended calls.
+        If the maximum number of calls is suspended, the call may replace one of the client with the most suspended
+        calls.
         """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
 
-    def add(self, suspended: SuspendedCall) -> str:
+    def add(self, suspended_call: SuspendedCall) -> str:
         """Store a call, and return the key with which its owner continues it. There must be room (`has_room`)."""
         if len(self._calls) >= MAX_SUSPENDED:
             ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
             self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
         name = secrets.token_hex(12)
-        self._calls[name] = suspended
-        suspended.call.is_suspended = True
-        suspended.expiry = asyncio.get_running_loop().call_later(self.seconds, self._expire, name)
+        self._calls[name] = suspended_call
+        suspended_call.call.is_suspended = True
+        suspended_call.expiry = asyncio.get_running_loop().call_later(self.seconds, self._expire, name)
         return name
 
     def take(self, name: str, owner: str) -> SuspendedCall | None:
         """Remove and return a call; `None` if this owner has no call with this key."""
-        suspended = self._calls.get(name)
-        if suspended is None or suspended.owner != owner:
+        suspended_call = self._calls.get(name)
+        if suspended_call is None or suspended_call.owner != owner:
             return None
         del self._calls[name]
-        if suspended.expiry is not None:
-            suspended.expiry.cancel()
-        return suspended
+        if suspended_call.expiry is not None:
+            suspended_call.expiry.cancel()
+        return suspended_call
 
     def forget(self, owner: str) -> None:
-        for name in [name for name, suspended in self._calls.items() if suspended.owner == owner]:
+        for name in [name for name, suspended_call in self._calls.items() if suspended_call.owner == owner]:
             self._expire(name)
 
     def _expire(self, name: str) -> None:
-        suspended = self.take(name, self._calls[name].owner)
-        if suspended is not None:
-            session = suspended.session
+        suspended_call = self.take(name, self._calls[name].owner)
+        if suspended_call is not None:
+            session = suspended_call.session
             session.log.info(
                 "a suspended call of upstream %s was cancelled: its question was not answered", session.alias
             )
             if not session.lost.is_set():
-                session.tasks.start_soon(suspended.cancel)
+                session.tasks.start_soon(suspended_call.cancel)
 
 
 class Relay:
@@ -253,20 +254,20 @@ class Relay:
         Raises:
             MCPError: The state is forged, expired, already used or for another request, or another replica has the
                 suspended call.
-            StoreUnavailableError: It is unknown whether the state was used.
+            StoreUnavailableError: The store is unavailable, so it is unknown whether the state was already used.
         """
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
-        sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
-        claims = self._states.read(sealed, digest, exchange.client_key)
+        sealed_state, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
+        claims = self._states.read(sealed_state, digest, exchange.client_key)
         if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
             # Check this before the state counts as used, because the next attempt may reach the right replica.
             raise at_other_replica(claims["replica"])
-        carried = await self._states.open(sealed, digest, exchange.client_key)
-        if carried is None:
+        contents = await self._states.open(sealed_state, digest, exchange.client_key)
+        if contents is None:
             raise protocol_error(STALE)
-        return replace(exchange, carried=carried, is_resumed=True)
+        return replace(exchange, carried=contents, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
         """Return the session for a client's requests to an upstream.
@@ -279,15 +280,16 @@ class Relay:
             raise upstream.unavailable()
         return await sessions.session_for(exchange)
 
-    async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Relay a request and return its result. `named` has the parameters that use the upstream's own names.
+    async def forward(self, upstream: Upstream, method: str, upstream_params: Json, exchange: Exchange) -> Json:
+        """Relay a request and return its result.
 
-        URIs in the result are replaced by the published ones.
+        `upstream_params` contains the parameters whose values are the upstream's own names or URIs. URIs in the result
+        are replaced by the published ones.
 
         Raises:
             MCPError: The request failed.
         """
-        params = _own_params(exchange, named)
+        params = _own_params(exchange, upstream_params)
         request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
             result = await self._send(request, exchange)
@@ -307,13 +309,15 @@ class Relay:
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
         exchange, name = context.exchange, tool.upstream_name
-        named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
+        upstream_params: Json = {"name": name} | (
+            {"arguments": dict(arguments)} if "arguments" in exchange.params else {}
+        )
         request = RelayedRequest(
             upstream,
             "tools/call",
-            _own_params(exchange, named),
+            _own_params(exchange, upstream_params),
             upstream.entry.timeout / 1000,
-            tool.repeated_headers(arguments),
+            tool.parameter_headers(arguments),
             f"{upstream.reach} {tool.version}",
         )
         try:
@@ -342,10 +346,12 @@ class Relay:
         if "login" in exchange.carried:
             if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists
                 raise UpstreamError(STALE)
-            needed = self._login_needed(upstream, exchange)
-            asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
-            if asked is not None:
-                return asked
+            login_needed = self._login_needed(upstream, exchange)
+            question = await self.log_in(
+                upstream, login_needed, request.method, exchange, request.target, is_consented=True
+            )
+            if question is not None:
+                return question
             exchange = exchange.after_login()
         has_met_unknown = False
         for _ in range(MAX_LOGINS):
@@ -358,18 +364,20 @@ class Relay:
                 await upstream.begin_session()  # the upstream did nothing, so the request is sent again
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
-                needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
-                could_help = needed is error or (challenge is not None and challenge.could_be_met)
-                if needed is None or not could_help or request.method not in _MAY_ASK:
+                login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
+                could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
+                if login_needed is None or not could_help or request.method not in _MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
-                    if await needed.login.is_renewed_elsewhere():
+                    if await login_needed.login.is_renewed_elsewhere():
                         continue  # somebody has logged in with the console command
-                    needed = _more_scopes_needed(needed, challenge)
-                    await needed.login.remember_scopes(challenge)
-                asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
-                if asked is not None:
-                    return asked
+                    login_needed = _more_scopes_needed(login_needed, challenge)
+                    await login_needed.login.remember_scopes(challenge)
+                question = await self.log_in(
+                    upstream, login_needed, request.method, exchange, request.target, is_consented=True
+                )
+                if question is not None:
+                    return question
                 request.slot = None
                 exchange = replace(exchange, carried={**exchange.carried, **exchange.after_login().carried})
         return await self._send_once(request, exchange)
@@ -381,7 +389,7 @@ class Relay:
     async def log_in(
         self,
         upstream: Upstream,
-        needed: LoginNeededError | None,
+        login_needed: LoginNeededError | None,
         method: str,
         exchange: Exchange,
         target: str = "",
@@ -390,38 +398,41 @@ class Relay:
     ) -> Json | None:
         """Have a person log in, and then reconnect the upstream.
 
-        Returns a result with the question, or `None` once the login is complete, or if no login is `needed`.
+        Returns a result with the question, or `None` once the login is complete, or if no login is needed.
 
         Raises:
             ToolError: The login failed, or nobody can be asked to log in.
         """
-        how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
-        if needed is None or how is None or tasks is None:
+        logins, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
+        if login_needed is None or logins is None or tasks is None:
             return None
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
             self._login_questions = LoginQuestions(
-                self._seconds, how.is_local, has_pages=how.pages is not None, has_replicas=how.replica.shares_secrets
+                self._seconds,
+                logins.is_local,
+                has_pages=logins.pages is not None,
+                has_replicas=logins.replica.shares_secrets,
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
-            await upstream.come_back()  # somebody has logged in with the console command
+            await upstream.reconnect()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
-            needed.had = upstream.login.latest_header  # this new login was not sufficient either
+            login_needed.rejected_header = upstream.login.latest_header  # this new login was not sufficient either
 
-        def seal(carried: Json) -> str:
-            carried = {**carried, "target": target, "consented": is_consented, "logins": count}
-            return self._sealed(method, exchange, {**carried, "ours": upstream.is_login_offered})
+        def seal(state: Json) -> str:
+            state = {**state, "target": target, "consented": is_consented, "logins": count}
+            return self._seal(method, exchange, {**state, "ours": upstream.is_login_offered})
 
-        if how.has_principals and not needed.login.principal:
-            raise needed  # a shared login is created only by the operator
+        if logins.has_principals and not login_needed.login.principal:
+            raise login_needed  # only the operator may create a login that clients share
         if count >= MAX_LOGINS and "login" not in exchange.carried:
-            raise needed  # the upstream asks for another login after each one
-        asked = await self._login_questions.ask(needed, exchange, tasks, seal)
-        if asked is None:
-            await upstream.come_back()
-        return asked
+            raise login_needed  # the upstream asks for another login after each one
+        question = await self._login_questions.ask(login_needed, exchange, tasks, seal)
+        if question is None:
+            await upstream.reconnect()
+        return question
 
     async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
         session, limit = await self.session_of(request.upstream, exchange), request.upstream.concurrency_limit
@@ -435,31 +446,31 @@ class Relay:
                     request.slot.callback(limit.release_on_behalf_of, request)
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
-                request.waited = anyio.current_time() - began
+                request.slot_wait = anyio.current_time() - began
                 return await self._send_once(request, exchange)  # the session may have changed while waiting
         is_stale = exchange.is_resumed and exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
             return await self._in_rounds(session, request, exchange)
-        suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None
+        suspended_call = self.suspended.take(str(name), exchange.client_key) if name is not None else None
         if is_stale:
-            if suspended is not None:
-                await suspended.cancel()
+            if suspended_call is not None:
+                await suspended_call.cancel()
             raise UpstreamError(STALE)
-        if suspended is not None:
-            call = suspended.call
+        if suspended_call is not None:
+            call = suspended_call.call
             if isinstance(call, FollowedTask):
                 return await self._follow(call, request, exchange)
-            suspended.session.questions.resume(call, exchange, suspended.handed_out)
-            return await self._until_answer(suspended.session, call, request)
+            suspended_call.session.questions.resume(call, exchange, suspended_call.question_keys)
+            return await self._until_answer(suspended_call.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
         questions = session.questions
         if questions.wants_roots or questions.roots_turn.locked():
             with anyio.fail_after(request.patience):
                 async with questions.roots_turn:
-                    asked = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
-            if asked is not None:
-                return asked
+                    question = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
+            if question is not None:
+                return question
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
@@ -473,23 +484,25 @@ class Relay:
         questions = session.questions
         if (key := exchange.carried.get("deferred")) is not None:
             questions.wants_roots = False
-            deferred = questions.deferred()
-            keys = [question.key for question in deferred]
+            deferred_questions = questions.deferred_questions()
+            keys = [question.key for question in deferred_questions]
             questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
             questions.refuse(keys)
-            for question in deferred:
+            for question in deferred_questions:
                 await question.is_settled.wait()
             await session.flush()
             return None
         if not exchange.can_be_asked("roots/list", {}):
             return None
-        if not questions.deferred():
+        if not questions.deferred_questions():
             questions.wants_roots = False
             await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
-        if not (asked := questions.deferred()[:1]):
+        if not (next_questions := questions.deferred_questions()[:1]):
             return None
-        return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
+        return self._input_required(
+            request, exchange, input_requests(next_questions), {"deferred": next_questions[0].key}
+        )
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
@@ -509,22 +522,22 @@ class Relay:
             kind = result.get("resultType")
             if kind == "task":
                 if request.method != "tools/call":
-                    raise UnusableAnswerError("it promised a task for a request that is not a tool call")
+                    raise UnusableAnswerError("it returned a task for a request that is not a tool call")
                 if knows_tasks(exchange):
                     return self.tasks.register(request.upstream, session, result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
-                leave = (request.slot or ExitStack()).pop_all().close
-                task = FollowedTask(session, exchange, result, request.patience, leave)
+                release_slot = (request.slot or ExitStack()).pop_all().close
+                task = FollowedTask(session, exchange, result, request.patience, release_slot)
                 return await self._follow(task, request, exchange)
             if kind != "input_required":
                 return result
-            questions, carried = round_of(session.options, result.get("inputRequests"), exchange)
+            questions, round_state = round_of(session.options, result.get("inputRequests"), exchange)
             if "requestState" in result:
-                carried["state"] = result["requestState"]
-            if exchange.is_modern and (questions or not carried["refused"]):
-                return {**result, **self._input_required(request, exchange, questions, carried)}
-            params = next_round(request.params, carried, await self._answers(questions, exchange))
-            request.waited = 0.0
+                round_state["state"] = result["requestState"]
+            if exchange.is_modern and (questions or not round_state["refused"]):
+                return {**result, **self._input_required(request, exchange, questions, round_state)}
+            params = next_round(request.params, round_state, await self._answers(questions, exchange))
+            request.slot_wait = 0.0
         raise TooManyRoundsError
 
     async def _answers(self, questions: Json, exchange: Exchange) -> Json:
@@ -546,7 +559,7 @@ class Relay:
             for _ in range(MAX_ROUNDS):
                 if is_answer:
                     await task.answer(exchange.input_responses)
-                questions = await task.until_asked()
+                questions = await task.poll()
                 if not questions:
                     return task.result()
                 if exchange.is_modern and self.suspended.has_room(exchange.client_key):
@@ -567,15 +580,15 @@ class Relay:
         session.questions.begin(call)
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
-            raise UnusableAnswerError("it promised a task in a revision without tasks")
-        if session.log_limit.left_out:
-            await exchange.log(session.log_limit.account())
+            raise UnusableAnswerError("it returned a task in a revision without tasks")
+        if session.log_limit.dropped_count:
+            await exchange.log(session.log_limit.take_report())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
         """Pass on messages until the upstream responds, or until the call is suspended with a question."""
         pending, exchange = call.pending, call.exchange
-        pending.expect(request.patience, request.patience - request.waited)
+        pending.expect(request.patience, request.patience - request.slot_wait)
         try:
             while True:
                 match await pending.next():
@@ -602,8 +615,8 @@ class Relay:
                             if request.slot is not None and not pending.is_answered:
                                 # Release the slot when the upstream has finished the call.
                                 pending.at_end = request.slot.pop_all().close
-                            asked = input_requests(questions)
-                            return self._input_required(request, exchange, asked, {"suspended": name})
+                            requests = input_requests(questions)
+                            return self._input_required(request, exchange, requests, {"suspended": name})
                     case _:
                         pass
         finally:
@@ -614,12 +627,12 @@ class Relay:
                 finally:
                     session.questions.end(call)
 
-    def _input_required(self, request: RelayedRequest, exchange: Exchange, asked: Json, carried: Json) -> Json:
-        carried = {**carried, "target": request.target, "replica": self._replica}
-        return input_required(asked, self._sealed(request.method, exchange, carried))
+    def _input_required(self, request: RelayedRequest, exchange: Exchange, requests: Json, state: Json) -> Json:
+        state = {**state, "target": request.target, "replica": self._replica}
+        return input_required(requests, self._seal(request.method, exchange, state))
 
-    def _sealed(self, method: str, exchange: Exchange, carried: Json) -> str:
-        return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
+    def _seal(self, method: str, exchange: Exchange, state: Json) -> str:
+        return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, state)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
         """Send a client's log level to the upstreams that the client already uses.
@@ -628,11 +641,11 @@ class Relay:
         """
         exchange.choose_level(level)
 
-        async def tell(session: UpstreamSession) -> None:
+        async def send_level(session: UpstreamSession) -> None:
             with suppress(ConnectionLostError):
                 await session.set_level(level)
 
-        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
+        await bounded_gather(tasks, [partial(send_level, session) for session in self.pool.sessions_of(exchange)])
 
     def forget(self, client_key: str) -> None:
         """Forget a client: close its sessions, and cancel its suspended calls."""
@@ -640,28 +653,28 @@ class Relay:
         self.pool.forget(client_key)
 
 
-def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
+def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
     """Return the error for a call that needs more scopes; the next login will request them too."""
-    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "") or "not named"
-    told = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
+    login, scopes = login_needed.login, visible_line(challenge.parameter("scope") or "") or "not named"
+    message = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
     if login.oauth.scopes is not None:
-        told += (
+        message += (
             f". The login requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, "
             f"or remove that key, and run `{login.command}`."
         )
     elif not login.wants_more(challenge):
-        told += (
+        message += (
             ", although the login requested them. The user's account may not be entitled to them; "
             f"to log in again, run `{login.command}`."
         )
     else:
         return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")
-    raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+    raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
 
 
-def _own_params(exchange: Exchange, named: Json) -> Json:
+def _own_params(exchange: Exchange, upstream_params: Json) -> Json:
     """Return the received parameters with the upstream's own names, and without parameters that are not relayed."""
-    params = {**exchange.params, **named}
+    params = {**exchange.params, **upstream_params}
     for name in _NOT_PASSED:
         params.pop(name, None)
     return params
@@ -669,6 +682,6 @@ def _own_params(exchange: Exchange, named: Json) -> Json:
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
     """Return a digest of the method and the parameters that identify a request."""
-    asked = {name: params[name] for name in _THE_CALL if name in params}
-    text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
+    identifying_params = {name: params[name] for name in _IDENTIFYING_PARAMS if name in params}
+    text = json.dumps([method, identifying_params], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -66,7 +66,7 @@ ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscri
 
 _TASK = "task"  # the purpose for which this server's task ids are encrypted
 _FINAL = ("completed", "failed", "cancelled")
-_OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
+_STATUS_FIELDS = frozenset({"inputRequests", "requestState", "result", "error"})
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # fields that change when a task makes progress
 
 NO_SUCH_TASK: Json = {
@@ -102,8 +102,8 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 def requires_tasks(error: UpstreamError) -> bool:
     """Return whether an upstream refuses a call because only a client that supports tasks may make it."""
-    wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
-    return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
+    required_capabilities = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
+    return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(required_capabilities, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
@@ -120,8 +120,11 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task without the fields that belong to only one status, or only to another kind of result."""
-    return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
+    """Return a task without the fields that only one status has.
+
+    `requestState` is removed too, because only a result with questions has it.
+    """
+    return {key: value for key, value in task.items() if key not in _STATUS_FIELDS}
 
 
 def _result_of(task: Json) -> Json:
@@ -132,10 +135,10 @@ def _result_of(task: Json) -> Json:
     return readable_result(result, is_modern=True)
 
 
-def _milliseconds(told: Any) -> float | None:
+def _milliseconds(value: Any) -> float | None:
     """Return a duration that a task gives, in milliseconds; `None` if it is invalid or unreasonably long."""
-    is_number = isinstance(told, int | float) and not isinstance(told, bool)
-    return float(told) if is_number and 0 <= told < LONGEST_MS else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < LONGEST_MS else None
 
 
 @dataclass(slots=True)
@@ -144,30 +147,30 @@ class TaskQuestions:
 
     # The upstream's question keys, by the client's question keys
     keys: dict[str, str] = field(default_factory=dict[str, str])
-    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
+    answered_keys: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 
-    async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+    async def open_questions(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """Return a task's unanswered questions that its client may be asked; refuse the others."""
-        given = as_mapping(task.get("inputRequests"))
-        self.answered &= given.keys()
-        left = [key for key in given if key not in self.answered][:MAX_OPEN]
-        shown, carried = round_of(session.options, {key: given[key] for key in left}, exchange)
-        self.keys = {key: carried["keys"].get(key, key) for key in shown}
-        if refused := carried["refused"]:
-            params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
+        requests = as_mapping(task.get("inputRequests"))
+        self.answered_keys &= requests.keys()
+        open_keys = [key for key in requests if key not in self.answered_keys][:MAX_OPEN]
+        questions, round_state = round_of(session.options, {key: requests[key] for key in open_keys}, exchange)
+        self.keys = {key: round_state["keys"].get(key, key) for key in questions}
+        if refusals := round_state["refused"]:
+            params = {"taskId": task.get("taskId"), "inputResponses": refusals, "_meta": exchange.meta}
             # If the refusal is not delivered, the next report triggers it again.
             with suppress(RelayError, TimeoutError):
                 await session.request("tasks/update", params, seconds, exchange)
-                self.answered |= refused.keys()
-        return shown
+                self.answered_keys |= refusals.keys()
+        return questions
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
         """Return a client's valid answers, keyed by the upstream's keys.
 
-        The caller adds the keys of delivered answers to `answered`.
+        The caller adds the keys of delivered answers to `answered_keys`.
         """
-        given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
-        return {key: response for key, response in given.items() if key not in self.answered}
+        answers = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
+        return {key: response for key, response in answers.items() if key not in self.answered_keys}
 
 
 @dataclass(eq=False, slots=True)
@@ -175,57 +178,61 @@ class FollowedTask:
     """A task that this server polls for a client without task support; cancelled if the client stops waiting."""
 
     session: UpstreamSession
-    exchange: Exchange  # the client's pending request, as if it supported tasks
+    exchange: Exchange  # the client's pending request; its capabilities include support for tasks
     task: Json  # the upstream's latest report on the task
     patience: float  # seconds without progress until the task is cancelled
     at_end: Callable[[], None]  # called when the task is finished or cancelled, or its session is gone
     is_suspended: bool = False  # whether a question of the task waits for the client's next request
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
-    _told: str = ""
+    _last_message: str = ""
     _count: int = 0  # number of progress messages sent
 
     def __post_init__(self) -> None:
         self.session.task_ends.add(self._end)
 
-    async def until_asked(self) -> Json:
+    async def poll(self) -> Json:
         """Poll until the task is done, or has questions for its client.
 
         Returns the questions; empty if the task is done.
         """
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
-            await self._look()  # the task was already done when it was created, and the first report has no result
+            await self._refresh()  # the task was already done when it was created, and the first report has no result
         while True:
             text = self.task.get("statusMessage")
-            if isinstance(text, str) and text not in ("", self._told):
-                self._told, self._count = text, self._count + 1
+            if isinstance(text, str) and text not in ("", self._last_message):
+                self._last_message, self._count = text, self._count + 1
                 await self.exchange.progress({"progress": self._count, "message": text})
             match self.task.get("status"):
                 case status if status in _FINAL:
                     self._end()
                     return {}
                 case "input_required":
-                    asked = await self._questions.outstanding(self.session, self.task, self.exchange, self.patience)
-                    if asked:
-                        return asked
+                    questions = await self._questions.open_questions(
+                        self.session, self.task, self.exchange, self.patience
+                    )
+                    if questions:
+                        return questions
                 case "working":
                     pass
                 case _:
                     raise UnusableAnswerError("its answer is not a task")
-            left = deadline - anyio.current_time()
-            if left <= 0:
+            remaining = deadline - anyio.current_time()
+            if remaining <= 0:
                 raise NoAnswerError
             pause = _milliseconds(self.task.get("pollIntervalMs"))
-            await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
-            before = self.task
-            await self._look()
-            if any(self.task.get(name) != before.get(name) for name in _PROGRESS_FIELDS):
+            await anyio.sleep(
+                min(remaining, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000))
+            )
+            previous = self.task
+            await self._refresh()
+            if any(self.task.get(name) != previous.get(name) for name in _PROGRESS_FIELDS):
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
         answers = self._questions.valid_answers(responses)
         await self._request("tasks/update", {"inputResponses": answers})
-        self._questions.answered |= answers.keys()
+        self._questions.answered_keys |= answers.keys()
 
     def result(self) -> Json:
         """Return the result of a finished task.
@@ -252,11 +259,11 @@ class FollowedTask:
         self.session.task_ends.discard(self._end)
         self.at_end()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         self.task = {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
 
-    async def _request(self, method: str, more: Json | None = None, seconds: float | None = None) -> Json:
-        params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(more or {})}
+    async def _request(self, method: str, extra_params: Json | None = None, seconds: float | None = None) -> Json:
+        params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(extra_params or {})}
         try:
             return await self.session.request(method, params, seconds or self.patience, self.exchange)
         except UpstreamError as error:
@@ -297,7 +304,7 @@ class Tasks:
         """Register a call result that is a task, under an id that only its client can use."""
         # A local program keeps tasks in its process; a remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
-        carried = {
+        claims = {
             "alias": upstream.alias,
             "reach": upstream.reach,
             "session": session.serial if is_program else 0,
@@ -306,7 +313,7 @@ class Tasks:
         }
         _extend_session(session, result)
         # Omit questions here: only `tasks/get` returns them, after checking them.
-        return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+        return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, claims)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
@@ -316,27 +323,29 @@ class Tasks:
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)
-        own: Json = {**params, "taskId": route.id}
+        upstream_params: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
-        asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+        fetch_exchange = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
             # Another replica returned the questions, so fetch them here first.
-            await self.request("tasks/get", asking)
+            await self.request("tasks/get", fetch_exchange)
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
+            answers = upstream_params["inputResponses"] = questions.valid_answers(
+                as_mapping(params.get("inputResponses"))
+            )
         try:
             try:
-                answer = await route.session.request(method, own, seconds, exchange)
+                answer = await route.session.request(method, upstream_params, seconds, exchange)
             except UpstreamError as error:
                 if error.code != INVALID_PARAMS:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
                 # A `tasks/get` request shows whether the task is unknown or the answers are invalid.
-                await self.request("tasks/get", asking)
+                await self.request("tasks/get", fetch_exchange)
                 raise
-            questions.answered |= answers.keys()
+            questions.answered_keys |= answers.keys()
             if method != "tasks/get":
                 return {"resultType": "complete"}
             return await self._for_client(route, answer, exchange)
@@ -344,21 +353,21 @@ class Tasks:
             raise protocol_error_for(error, route.upstream.alias) from None
 
     async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
-        carried = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
-        upstream = self._pool.by_alias.get(carried["alias"]) if carried is not None else None
+        claims = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
+        upstream = self._pool.by_alias.get(claims["alias"]) if claims is not None else None
         sessions = self._pool.sessions.get(upstream) if upstream is not None else None
         if (
-            carried is None
+            claims is None
             or upstream is None
             or sessions is None
-            or upstream.reach != carried["reach"]
+            or upstream.reach != claims["reach"]
             or self._why_denied(upstream.alias, exchange.rights)
         ):
             raise protocol_error(NO_SUCH_TASK)
-        if carried["session"]:
-            if carried["replica"] != self._replica:
-                raise at_other_replica(carried["replica"])
-            session = sessions.opened(carried["session"])
+        if claims["session"]:
+            if claims["replica"] != self._replica:
+                raise at_other_replica(claims["replica"])
+            session = sessions.find_open(claims["session"])
             if session is None:
                 raise protocol_error(NO_SUCH_TASK)
         else:
@@ -366,32 +375,35 @@ class Tasks:
                 session = await sessions.session_for(exchange)
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
-        return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
+        return TaskRoute(upstream, session, claims["task"], name, is_of_other=claims["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """Convert an upstream's task report for the client."""
-        shown: Json = {**_state_of(task), "taskId": route.name}
-        if "resultType" in shown:
-            shown["resultType"] = "complete"
+        report: Json = {**_state_of(task), "taskId": route.name}
+        if "resultType" in report:
+            report["resultType"] = "complete"
         key = (exchange.client_key, route.name)
         match task.get("status"):
             case "completed":
-                published = partial(self._published_uri, route.upstream)
-                shown["result"] = with_links("tools/call", _result_of(task), published)
+                published_uri = partial(self._published_uri, route.upstream)
+                report["result"] = with_links("tools/call", _result_of(task), published_uri)
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                unnamed = {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
-                shown["error"] = error if is_error else unnamed
+                default_error = {
+                    "code": INTERNAL_ERROR,
+                    "message": "The task failed, but the server sent no valid error.",
+                }
+                report["error"] = error if is_error else default_error
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:
                     ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
-                own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
-                asked = await questions.outstanding(route.session, own, exchange, seconds)
+                upstream_task, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
+                input_requests = await questions.open_questions(route.session, upstream_task, exchange, seconds)
                 # If no question is left, the client has answered all of them, or this server has refused them.
-                shown |= {"inputRequests": asked} if asked else {"status": "working"}
+                report |= {"inputRequests": input_requests} if input_requests else {"status": "working"}
             case "working" | "cancelled":
                 pass
             case _:
@@ -399,7 +411,7 @@ class Tasks:
         if task.get("status") in _FINAL:
             self._questions.pop(key, None)
         _extend_session(route.session, task)
-        return shown
+        return report
 
     @asynccontextmanager
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
@@ -416,11 +428,11 @@ class Tasks:
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
-            async with anyio.create_task_group() as beginning:
+            async with anyio.create_task_group() as start_group:
                 for session, routes in by_session.items():
                     ready = anyio.Event()
                     group.start_soon(stream.listen, session, routes, ready)
-                    beginning.start_soon(ready.wait)
+                    start_group.start_soon(ready.wait)
             try:
                 yield replace(ctx, outbound=stream)
             except Exception as error:  # noqa: BLE001 - raised again later, without an exception group
@@ -432,8 +444,8 @@ class Tasks:
 
 def _extend_session(session: UpstreamSession, task: Json) -> None:
     """Keep a session from being closed as idle while a client may still fetch one of its tasks."""
-    lasts = _milliseconds(task.get("ttlMs"))
-    seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
+    lifetime = _milliseconds(task.get("ttlMs"))
+    seconds = LONGEST_KEPT_SECONDS if lifetime is None else min(LONGEST_KEPT_SECONDS, lifetime / 1000)
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
@@ -454,32 +466,34 @@ class _TaskStream:
         When the upstream's stream ends, the client's stream is closed too; the client can open another.
         """
         by_id = {route.id: route for route in routes}
-        news: dict[str, Json] = {}  # the latest unsent report of each task
-        has_news = asyncio.Event()
-        identity, honored = "", list[str]()
+        reports: dict[str, Json] = {}  # the latest unsent report of each task
+        has_reports = asyncio.Event()
+        identity, reported_names = "", list[str]()
 
-        def take(method: str, params: Json) -> None:
+        def receive(method: str, params: Json) -> None:
             if method == ACKNOWLEDGED and not ready.is_set():
-                wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
-                honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
-                self.names.extend(honored)
-                limit.deadline = math.inf if honored else -math.inf
+                task_ids: Any = as_mapping(params.get("notifications")).get("taskIds")
+                reported_names.extend(
+                    route.name for route in routes if isinstance(task_ids, list) and route.id in task_ids
+                )
+                self.names.extend(reported_names)
+                limit.deadline = math.inf if reported_names else -math.inf
                 ready.set()
             elif (name := str(params.get("taskId"))) in by_id:
-                news[name] = params
-                has_news.set()
+                reports[name] = params
+                has_reports.set()
 
-        async def tell() -> None:
+        async def send_reports() -> None:
             await self.acknowledged.wait()
-            while await has_news.wait():
-                has_news.clear()
-                while news:
-                    name = next(iter(news))
-                    params = news.pop(name)
+            while await has_reports.wait():
+                has_reports.clear()
+                while reports:
+                    name = next(iter(reports))
+                    params = reports.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self.for_client(by_id[name], params, self.exchange)
+                        report = await self.for_client(by_id[name], params, self.exchange)
                         meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self.ctx.request_id}
-                        await self.exchange.notify("notifications/tasks", {**shown, "_meta": meta})
+                        await self.exchange.notify("notifications/tasks", {**report, "_meta": meta})
 
         params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self.exchange.meta}
         try:
@@ -489,8 +503,8 @@ class _TaskStream:
                     anyio.create_task_group() as group,
                 ):
                     identity = str(pending.identity)
-                    session.streams[identity] = take
-                    group.start_soon(tell)
+                    session.streams[identity] = receive
+                    group.start_soon(send_reports)
                     with suppress(RelayError):
                         await pending.result()
                     group.cancel_scope.cancel()
@@ -499,7 +513,7 @@ class _TaskStream:
         finally:
             session.streams.pop(identity, None)
             ready.set()
-        if honored:
+        if reported_names:
             self.scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:

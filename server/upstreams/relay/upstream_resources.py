@@ -30,7 +30,7 @@ from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
 from server.upstreams.connections.pool import bounded_gather
-from server.upstreams.relay.relayed_results import MAX_SOUGHT
+from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
@@ -70,8 +70,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 def scheme_of(uri: str) -> str:
     """Return the scheme of a URI or template, in lower case; empty if there is none."""
-    found = _SCHEME.match(uri)
-    return found[1].lower() if found is not None else ""
+    match = _SCHEME.match(uri)
+    return match[1].lower() if match is not None else ""
 
 
 def with_alias(alias: str, uri: str) -> str:
@@ -80,8 +80,8 @@ def with_alias(alias: str, uri: str) -> str:
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
     # A scheme must begin with a letter and must not contain `_`; Python clients reject a list with an invalid scheme.
     # An alias never contains a dot, so a dot can stand for `_`.
-    named = alias if alias[0].isalpha() else f"a__{alias}"
-    return f"{named.replace('_', '.')}+{uri}"
+    prefix = alias if alias[0].isalpha() else f"a__{alias}"
+    return f"{prefix.replace('_', '.')}+{uri}"
 
 
 def without_alias(uri: str) -> tuple[str, str]:
@@ -112,7 +112,7 @@ class ResourceRoutes:
     """The published URIs of all resources and templates, and the upstream and URI that each of them stands for.
 
     Args:
-        upstreams: In the order of the configuration.
+        upstreams: The upstreams, in the order of the configuration.
         aliases: Reserved names. In a URI, an alias before a plus sign always means the upstream with that alias, even
             if that upstream is not running.
         is_ours: Returns whether this server itself serves a URI or template.
@@ -125,7 +125,7 @@ class ResourceRoutes:
     ) -> None:
         self.resources: list[tuple[str, Json]] = []  # pairs of the owner's alias and a published resource
         self.templates: list[tuple[str, Json]] = []  # pairs of the owner's alias and a published template
-        self.known: dict[str, Route] = {}  # routes by published URI
+        self.by_uri: dict[str, Route] = {}  # routes by published URI
         self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
         self.claims: dict[str, set[str]] = {}  # by URI or template, the aliases of the upstreams that list it
         self.is_ours = is_ours
@@ -136,7 +136,7 @@ class ResourceRoutes:
         """By scheme, each template's owner, and the literal parts between the template's expressions."""
         # By scheme, the aliases treated as matching every URI with that scheme.
         self._whole_schemes: dict[str, set[str]] = {}
-        self._named_apart = set[tuple[str, str]]()
+        self._prefixed_uris = set[tuple[str, str]]()
         """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are
         published with the alias.
         """
@@ -150,8 +150,8 @@ class ResourceRoutes:
             files = [uri for skill in offer.items(SKILLS) for uri in skill_uris(skill)]
             self._unlisted[alias] = list(islice(dict.fromkeys((*apps, *files)), MAX_LINKED))
             links += [(upstream, uri) for uri in apps]
-            listed = [(kind, item[kind.key]) for kind in (RESOURCES, TEMPLATES) for item in offer.items(kind)]
-            for kind, uri in (*listed, *((RESOURCES, uri) for uri in self._unlisted[alias])):
+            listed_uris = [(kind, item[kind.key]) for kind in (RESOURCES, TEMPLATES) for item in offer.items(kind)]
+            for kind, uri in (*listed_uris, *((RESOURCES, uri) for uri in self._unlisted[alias])):
                 self.claims.setdefault(uri, set()).add(alias)
                 if scheme := scheme_of(uri):
                     self._schemes.setdefault(scheme, set()).add(alias)
@@ -164,26 +164,26 @@ class ResourceRoutes:
                 self._templates.setdefault(scheme, []).append((alias, _EXPRESSION.split(uri)))
         for upstream in upstreams:
             alias, offer = upstream.alias, upstream.offer
-            compared = len(offer.items(RESOURCES)) + len(self._unlisted[alias])
-            is_compared = compared * (counts.total() - counts[alias]) <= MAX_COMPARED
+            uri_count = len(offer.items(RESOURCES)) + len(self._unlisted[alias])
+            is_compared = uri_count * (counts.total() - counts[alias]) <= MAX_COMPARED
             for skill in offer.items(SKILLS):
                 files = skill_uris(skill)
                 if not all(self._is_plain(alias, uri, is_compared=is_compared) for uri in files):
-                    self._named_apart |= {(alias, uri) for uri in files}
-            for kind, published in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
+                    self._prefixed_uris |= {(alias, uri) for uri in files}
+            for kind, published_items in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
                 for item in offer.items(kind):
                     uri = item[kind.key]
                     is_plain = self._is_plain(alias, uri, is_compared=is_compared, is_template=kind is TEMPLATES)
-                    name = self._know(upstream, uri, is_plain=is_plain)
-                    shown = with_origin({**resource_with_visible_texts(item), kind.key: name}, alias)
-                    published.append((alias, shown))
+                    name = self._add_route(upstream, uri, is_plain=is_plain)
+                    published_item = with_origin({**resource_with_visible_texts(item), kind.key: name}, alias)
+                    published_items.append((alias, published_item))
             for uri in self._unlisted[alias]:
-                self._know(upstream, uri, is_plain=self._is_plain(alias, uri, is_compared=is_compared))
-        self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}
+                self._add_route(upstream, uri, is_plain=self._is_plain(alias, uri, is_compared=is_compared))
+        self.apps = {(owner.alias, uri): self.published_uri(owner, uri, False) for owner, uri in links}
 
     def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
         """Return whether a URI can be published unchanged, because it can only mean this upstream's resource."""
-        if self._is_alone or (alias, uri) in self._named_apart:
+        if self._is_alone or (alias, uri) in self._prefixed_uris:
             return self._is_alone
         is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
         if is_shared or self.is_ours(uri):
@@ -192,9 +192,9 @@ class ResourceRoutes:
             return bool(scheme_of(uri))
         return not self.template_owners(uri, is_compared=is_compared) - {alias}
 
-    def _know(self, upstream: Upstream, uri: str, *, is_plain: bool) -> str:
+    def _add_route(self, upstream: Upstream, uri: str, *, is_plain: bool) -> str:
         name = uri if is_plain else with_alias(upstream.alias, uri)
-        self.known.setdefault(name, Route(upstream, uri, name))
+        self.by_uri.setdefault(name, Route(upstream, uri, name))
         return name
 
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
@@ -207,69 +207,80 @@ class ResourceRoutes:
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
             owners |= self._whole_schemes.get(scheme, set())
             for alias, texts in self._templates.get(scheme, ()):
-                if alias not in owners and (not is_compared or _fits(texts, uri)):
+                if alias not in owners and (not is_compared or _may_match(texts, uri)):
                     owners.add(alias)
         return owners
 
     def find(self, uri: str) -> Route | None:
         """Find the resource that a URI means.
 
-        The lists decide first, then an alias in the URI, then templates, then schemes. Otherwise, the only upstream
-        that announces resources is assumed to have it. Raises a `SharedUriError` if several upstreams may have it.
+        The lists decide first, then an alias in the URI, then templates, then schemes. If none of these decides, and
+        only one upstream announces resources, that upstream is assumed to have the resource. Raises a `SharedUriError`
+        if several upstreams may have it.
         """
-        if (known := self.known.get(uri)) is not None or self.is_ours(uri):
-            return known
-        alias, rest = without_alias(uri)
-        named = next((Route(each, rest, uri) for each in self._upstreams if each.alias == alias), None)
-        if named is not None and not self._is_alone:
-            return named
-        having = self.claims.get(uri, set[str]()) | self.template_owners(uri)
-        if not having and named is not None:
-            return named
+        if (route := self.by_uri.get(uri)) is not None or self.is_ours(uri):
+            return route
+        alias, upstream_uri = without_alias(uri)
+        route_by_alias = next(
+            (Route(upstream, upstream_uri, uri) for upstream in self._upstreams if upstream.alias == alias), None
+        )
+        if route_by_alias is not None and not self._is_alone:
+            return route_by_alias
+        owners = self.claims.get(uri, set[str]()) | self.template_owners(uri)
+        if not owners and route_by_alias is not None:
+            return route_by_alias
         # A link in a result may lead to an unlisted resource, and resources of a single client's session are never
         # listed.
-        having = having or self._schemes.get(scheme_of(uri), set[str]())
-        if not having:
-            able = [each.alias for each in self._upstreams if each.announces_resources]
-            having = set(able) if len(able) == 1 else having
-        if len(having) > 1:
-            raise SharedUriError([with_alias(each.alias, uri) for each in self._upstreams if each.alias in having])
-        return next((Route(each, uri, uri) for each in self._upstreams if each.alias in having), None)
+        owners = owners or self._schemes.get(scheme_of(uri), set[str]())
+        if not owners:
+            candidates = [upstream.alias for upstream in self._upstreams if upstream.announces_resources]
+            owners = set(candidates) if len(candidates) == 1 else owners
+        if len(owners) > 1:
+            raise SharedUriError(
+                [with_alias(upstream.alias, uri) for upstream in self._upstreams if upstream.alias in owners]
+            )
+        return next((Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners), None)
 
-    def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
 
-        If `is_sought` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
+        If `is_compared` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
         which is always unambiguous.
         """
         # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
-        if (upstream.alias, uri) in self._named_apart:
+        if (upstream.alias, uri) in self._prefixed_uris:
             return with_alias(upstream.alias, uri)
-        found = self.known.get(uri)
-        if found is None and is_sought:
+        route = self.by_uri.get(uri)
+        if route is None and is_compared:
             with suppress(SharedUriError):
-                found = self.find(uri)
-        is_plain = found is not None and (found.upstream, found.uri) == (upstream, uri)
+                route = self.find(uri)
+        is_plain = route is not None and (route.upstream, route.uri) == (upstream, uri)
         return uri if is_plain else with_alias(upstream.alias, uri)
 
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
-        """Return a skill with its own and its files' published URIs; everything else is unchanged."""
+        """Return a skill with the published URIs of the skill and of its files; everything else is unchanged."""
         uris = skill_uris(skill)
-        if all(self.published(upstream, uri, number < MAX_SOUGHT) == uri for number, uri in enumerate(uris)):
+        if all(
+            self.published_uri(upstream, uri, number < MAX_COMPARED_LINKS) == uri for number, uri in enumerate(uris)
+        ):
             return skill
 
-        def named(item: Any) -> Any:
+        def with_published_uri(item: Any) -> Any:
             uri = as_mapping(item).get("uri")
             return {**item, "uri": with_alias(upstream.alias, uri)} if isinstance(uri, str) else item
 
         files: Any = skill.get("resources")
-        renamed = list(map(named, cast("list[Any]", files))) if isinstance(files, list) else files
-        return {**named(skill), "resources": renamed} if "resources" in skill else named(skill)
+        published_files = list(map(with_published_uri, cast("list[Any]", files))) if isinstance(files, list) else files
+        return (
+            {**with_published_uri(skill), "resources": published_files}
+            if "resources" in skill
+            else with_published_uri(skill)
+        )
 
 
-def _fits(texts: list[str], uri: str) -> bool:
+def _may_match(texts: list[str], uri: str) -> bool:
     """Return whether a template may match a URI.
 
     A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
@@ -282,10 +293,10 @@ def _fits(texts: list[str], uri: str) -> bool:
         return False
     start = len(first) + 1
     for text in middle:
-        found = uri.find(text, start)
-        if found < 0:
+        position = uri.find(text, start)
+        if position < 0:
             return False
-        start = found + len(text) + 1
+        start = position + len(text) + 1
     return start <= len(uri) - len(last)
 
 
@@ -314,8 +325,8 @@ class TooManyWatchedError(Exception):
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 
-    The subscription stores only the upstream's alias. After a settings change, it is renewed at the upstream that then
-    has this alias. A handshake-era client is identified by its connection.
+    The subscription stores only the upstream's alias. After a settings change, the subscription is renewed at whichever
+    upstream has this alias at that time. A handshake-era client is identified by its connection.
     """
 
     alias: str
@@ -338,19 +349,19 @@ class Watch:
     def is_active(self) -> bool:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
-    async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
+    async def begin(self, upstream: Upstream, session: UpstreamSession, on_lost: Callable[[str], None]) -> None:
         """Subscribe at the upstream. Raises the upstream's error.
 
-        `lost` is called with the alias when the session with the subscription is lost.
+        `on_lost` is called with the alias when the session with the subscription is lost.
         """
         stream = None
         if session.era.is_modern:
             # Use the single stream of the listing session, unless that session is already lost, because its `on_lost`
             # would then never be called.
-            listing, stream = upstream.session, upstream.change_stream
-            if listing is None or stream is None or listing.lost.is_set():
+            listing_session, stream = upstream.session, upstream.change_stream
+            if listing_session is None or stream is None or listing_session.lost.is_set():
                 raise ConnectionLostError
-            session = listing
+            session = listing_session
             stream.watch(self.uri)
         else:
             await session.subscriptions.watch(self.uri)
@@ -358,16 +369,16 @@ class Watch:
                 raise ConnectionLostError
         self._session, self._stream = session, stream
         self._is_begun = True
-        session.on_lost = lambda: lost(self.alias)
+        session.on_lost = lambda: on_lost(self.alias)
         if self.is_ended:
-            self._leave()
+            self._unwatch()
 
     def end(self) -> None:
         if not self.is_ended:
             self.is_ended = True
-            self._leave()
+            self._unwatch()
 
-    def _leave(self) -> None:
+    def _unwatch(self) -> None:
         session, stream = self._session, self._stream
         self._session = self._stream = None
         if stream is not None:
@@ -380,35 +391,35 @@ class Watching:
     """All subscriptions, and pending notifications."""
 
     def __init__(self, relay: Relay, bus: ListenBus) -> None:
-        self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
+        self.pending_updates: dict[tuple[str, str, SessionKey | None], None] = {}
         """Changed resources to report: alias, URI, and the session key of the client if only one client should be
         notified.
         """
         self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
-        self._is_telling = False
+        self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
-        self._renewed: set[str] = set()
+        self._renewing: set[str] = set()
         self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
 
     def start(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
 
-    def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """Record that a resource has changed, for all clients or only for the client with the session key `whose`.
+    def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
+        """Record that a resource has changed, for all clients or only for the client with the key `session_key`.
 
         Repeated changes before the next notification are reported only once.
         """
-        if self._tasks is None or len(self.untold) >= MAX_UPDATED:
+        if self._tasks is None or len(self.pending_updates) >= MAX_UPDATED:
             return
-        self.untold[upstream.alias, uri, whose] = None
-        if not self._is_telling:
-            self._is_telling = True
-            self._tasks.start_soon(self._tell_all)
+        self.pending_updates[upstream.alias, uri, session_key] = None
+        if not self._is_notifying:
+            self._is_notifying = True
+            self._tasks.start_soon(self._send_updates)
 
-    async def _tell_all(self) -> None:
-        async def tell(watch: Watch) -> None:
+    async def _send_updates(self) -> None:
+        async def notify(watch: Watch) -> None:
             # Report the URI under which the client watches the resource. A 2026-07-28 client is notified on its stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
@@ -416,35 +427,35 @@ class Watching:
                 await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
 
         try:
-            while self.untold:
-                alias, uri, whose = changed = next(iter(self.untold))
-                del self.untold[changed]
+            while self.pending_updates:
+                alias, uri, session_key = change = next(iter(self.pending_updates))
+                del self.pending_updates[change]
                 with anyio.move_on_after(NOTIFY_SECONDS):
                     async with anyio.create_task_group() as tasks:
                         for watch in self._watches.get((alias, uri), ()):
-                            if whose is None or whose == key_of(watch.exchange):
-                                tasks.start_soon(tell, watch)
+                            if session_key is None or session_key == key_of(watch.exchange):
+                                tasks.start_soon(notify, watch)
         finally:
-            self._is_telling = False
+            self._is_notifying = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """Subscribe a handshake-era client to a resource. Raises an error if this fails."""
         client = exchange.outside_request()
-        known = self._of(exchange, route)
-        if client is None or any(watch.is_active for watch in known):
+        old_watches = self._watches_of(exchange, route)
+        if client is None or any(watch.is_active for watch in old_watches):
             return
-        if not known and len(self._of(exchange)) >= MAX_WATCHED:
+        if not old_watches and len(self._watches_of(exchange)) >= MAX_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
             # Add the callback only once per connection, because the connection keeps callbacks until it is closed.
             self._connections.add(id(exchange.connection))
             exchange.at_end(partial(self._forget, client))
         await self._begin(route, client)
-        for each in known:
-            self._end(each)
+        for old_watch in old_watches:
+            self._end(old_watch)
 
     def unsubscribe(self, route: Route, exchange: Exchange) -> None:
-        for watch in self._of(exchange, route):
+        for watch in self._watches_of(exchange, route):
             self._end(watch)
 
     @asynccontextmanager
@@ -454,7 +465,7 @@ class Watching:
         The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
         changes.
         """
-        begun: list[Watch] = []
+        watches: list[Watch] = []
         scope = anyio.CancelScope()
         is_late = False
 
@@ -467,24 +478,24 @@ class Watching:
             if scope.cancel_called:
                 self._end(watch)
                 return
-            begun.append(watch)
+            watches.append(watch)
             if is_late:
                 # The client believes that it is already subscribed, so it may have missed a change: report one.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
-            work = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
-            if work and self._tasks is not None:
-                is_late = not await bounded_gather(self._tasks, work, scope)
+            jobs = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
+            if jobs and self._tasks is not None:
+                is_late = not await bounded_gather(self._tasks, jobs, scope)
             yield
         finally:
             scope.cancel()
-            for watch in begun:
+            for watch in watches:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         if self._relay.pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
-            # The upstream's single change stream would use the login of this machine's user.
+            # The upstream's only change stream uses the login of this machine's user, not the client's personal login.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 "Resources of that server cannot be watched with a personal login.",
@@ -493,20 +504,25 @@ class Watching:
         # Record the subscription before waiting for the upstream, so that it can be ended in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
-            await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
+            await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._on_lost)
         except BaseException:
             self._end(watch)
             raise
         return watch
 
     def _end(self, watch: Watch) -> None:
-        left = [each for each in self._watches.pop((watch.alias, watch.uri), ()) if each is not watch]
-        if left:
-            self._watches[watch.alias, watch.uri] = left
+        remaining = [
+            other_watch for other_watch in self._watches.pop((watch.alias, watch.uri), ()) if other_watch is not watch
+        ]
+        if remaining:
+            self._watches[watch.alias, watch.uri] = remaining
         watch.end()
 
-    def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """Return all subscriptions of a handshake-era client, or only those to `route` (two during a renewal)."""
+    def _watches_of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
+        """Return all subscriptions of a handshake-era client, or only those to `route`.
+
+        While a subscription is being renewed, there may be two to the same resource.
+        """
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])
@@ -514,24 +530,28 @@ class Watching:
 
     def _forget(self, exchange: Exchange) -> None:
         self._connections.discard(id(exchange.connection))
-        for watch in self._of(exchange):
+        for watch in self._watches_of(exchange):
             self._end(watch)
 
-    def _lost(self, alias: str) -> None:
-        if self._tasks is not None and alias not in self._renewed and self._lost_of(alias):
-            self._renewed.add(alias)
+    def _on_lost(self, alias: str) -> None:
+        if self._tasks is not None and alias not in self._renewing and self._lost_watches(alias):
+            self._renewing.add(alias)
             self._tasks.start_soon(self._renew, alias)
 
-    def _lost_of(self, alias: str) -> list[Watch]:
+    def _lost_watches(self, alias: str) -> list[Watch]:
         return [
-            watch for (of, _), watches in self._watches.items() if of == alias for watch in watches if watch.is_lost
+            watch
+            for (owner, _), watches in self._watches.items()
+            if owner == alias
+            for watch in watches
+            if watch.is_lost
         ]
 
     async def _renew(self, alias: str) -> None:
         """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
         pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
-            while lost := self._lost_of(alias):
+            while lost_watches := self._lost_watches(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
                     log.info(
@@ -539,24 +559,26 @@ class Watching:
                     )
                     return
                 await upstream.connected.wait()
-                failed: set[int] = set()
-                for watch in lost:
+                failed_clients: set[int] = set()
+                for watch in lost_watches:
                     client = id(watch.exchange.connection)
-                    if client in failed or watch.is_ended:
+                    if client in failed_clients or watch.is_ended:
                         continue
                     try:
-                        await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
+                        await watch.begin(
+                            upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost
+                        )
                     except UpstreamError:
                         watch.is_refused = True
                         log.warning("upstream %s is back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
-                        failed.add(client)
+                        failed_clients.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
                     # The resource may have changed in the meantime, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))
-                if self._lost_of(alias):
+                if self._lost_watches(alias):
                     await anyio.sleep(pause)
                     pause = min(pause * 2, LAST_PAUSE_SECONDS)
         finally:
-            self._renewed.discard(alias)
+            self._renewing.discard(alias)

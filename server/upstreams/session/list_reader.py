@@ -1,6 +1,6 @@
 """Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
 
-In copies for people, invisible characters in titles and descriptions are made visible, also in the forms of questions.
+In published copies, invisible characters in titles and descriptions are made visible, as in the forms of questions.
 """
 
 from __future__ import annotations
@@ -27,20 +27,25 @@ MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor c
 MAX_ITEMS = 10_000  # maximum number of items per list
 MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets the whole list
 
-MAX_TOLD, MAX_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
+MAX_REPORTED, MAX_REPORTED_CHARS = (
+    20,
+    200,
+)  # limits for reporting omissions from a list: entries, and characters per entry
 
 TURN_SECONDS = 0.002
 """How long items are processed before other tasks may run."""
 
-DEEPEST = 64  # maximum depth to which schemas are searched
+MAX_DEPTH = 64  # maximum depth to which schemas are searched
 
-_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
-_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
+_TEXT_KEYWORDS = frozenset(
+    {"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"}
+)
+_TEXT_LIST_KEYWORDS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
 """Keywords whose value is a list of names or descriptions, one for each value of `enum`."""
 
-_VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
 
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords that map names to schemas."""
 
 Item = TypeVar("Item")
@@ -94,12 +99,12 @@ class Lister(Protocol):
     async def request(self, method: str, params: Json) -> Json: ...
 
 
-class Known(NamedTuple):
+class CheckedItem(NamedTuple):
     """A processed list item: a digest of the original, its accepted form, and where parts were removed from it."""
 
     digest: bytes
     item: Json
-    dropped: tuple[str, ...] = ()
+    removed_parts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -107,26 +112,26 @@ class Offer:
     """The lists of one upstream, in wire format."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
-    digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
+    digests: dict[str, dict[str, CheckedItem]] = field(default_factory=dict[str, "dict[str, CheckedItem]"])
     """The processed items of each list, keyed by name, so that an unchanged item is not processed again."""
-    left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    omissions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
-    cut: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
+    truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
     stored: set[str] = field(default_factory=set[str])  # lists from the last run that the upstream has not sent yet
 
     def items(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
 
-    def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
+    def note_omissions(self, session: Lister, kind: OfferedKind, omissions: list[str], *, is_truncated: bool) -> None:
         """Record what was omitted from a list, and log new omissions."""
-        if left_out and left_out != self.left_out.get(kind.field):
+        if omissions and omissions != self.omissions.get(kind.field):
             message = "upstream %s: %s has parts that not every client can read; they were dropped: %s"
-            session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
-        self.left_out[kind.field] = left_out
-        if not is_cut:
-            self.cut.discard(kind.field)
-        elif kind.field not in self.cut:
-            self.cut.add(kind.field)
+            session.log.warning(message, session.alias, kind.method, ", ".join(omission_messages(omissions)))
+        self.omissions[kind.field] = omissions
+        if not is_truncated:
+            self.truncated.discard(kind.field)
+        elif kind.field not in self.truncated:
+            self.truncated.add(kind.field)
             message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others were dropped"
             session.log.warning(message, session.alias, kind.method, MAX_BYTES, len(self.digests[kind.field]))
 
@@ -135,7 +140,7 @@ async def read_lists(
     session: Lister,
     kinds: tuple[OfferedKind, ...],
     seconds: float,
-    take: Callable[[OfferedKind, list[Json]], Awaitable[None]],
+    on_list: Callable[[OfferedKind, list[Json]], Awaitable[None]],
     offer: Offer,
 ) -> None:
     """Read lists concurrently.
@@ -143,7 +148,7 @@ async def read_lists(
     A list whose capability is missing is not requested. The list of tools is an exception, because some servers forget
     to declare the `tools` capability.
 
-    Each list must arrive within `seconds`, and is passed to `take` as soon as it has been read. `offer` records the
+    Each list must arrive within `seconds`, and is passed to `on_list` as soon as it has been read. `offer` records the
     items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server
     itself.
     """
@@ -159,7 +164,7 @@ async def read_lists(
             elif kind is not TOOLS and (not isinstance(error, UpstreamError) or error.code != METHOD_NOT_FOUND):
                 session.log.warning("upstream %s: %s failed (%s)", session.alias, kind.method, why_failed(error))
         else:
-            await take(kind, items)
+            await on_list(kind, items)
 
     async with anyio.create_task_group() as tasks:
         for kind in kinds:
@@ -176,26 +181,26 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         IsThisServerError: The list has come through this server itself.
         RelayError: A page cannot be read.
     """
-    before = offer.digests.get(kind.field, {})
-    found: dict[str, Known] = {}
-    left_out: list[str] = []
+    previous_items = offer.digests.get(kind.field, {})
+    items_by_name: dict[str, CheckedItem] = {}
+    omissions: list[str] = []
     size = position = 0
-    is_cut = False
+    is_truncated = False
     params: Json = {"_meta": OF_THIS_SERVER}
-    seen: set[str] = set()
+    seen_cursors: set[str] = set()
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
     for _ in range(MAX_PAGES):
         page = await session.request(kind.method, params)
         if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
             raise IsThisServerError
-        listed = page.get(kind.field)
-        async for each in in_turns(cast("list[Any]", listed) if isinstance(listed, list) else ()):
+        raw_items = page.get(kind.field)
+        async for raw_item in in_turns(cast("list[Any]", raw_items) if isinstance(raw_items, list) else ()):
             position += 1
-            item: Json = as_mapping(each)
+            item: Json = as_mapping(raw_item)
             name: Any = item.get(kind.key)
             if not isinstance(name, str) or not name:
-                left_out.append(f"item {position} (it has no {kind.key})")
+                omissions.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
                 # Many servers omit `type`, although it can only be `object`.
@@ -204,60 +209,65 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 encoded = to_json(item)
                 # The digest depends on the revision, because an item may be treated differently in another revision.
                 digest = hashlib.blake2b(encoded, digest_size=16, key=session.era.version.encode()).digest()
-                known = before.get(name)
-                if known is None or known.digest != digest:
-                    known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
-                if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
+                checked_item = previous_items.get(name)
+                if checked_item is None or checked_item.digest != digest:
+                    checked_item = CheckedItem(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
+                if len(items_by_name) >= MAX_ITEMS or name in items_by_name or has_passed_here(item):
                     continue
             except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
-                why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
-                left_out.append(f"'{name}' ({why})")
+                reason = str(error) if isinstance(error, UnfitError) else "it cannot be read"
+                omissions.append(f"'{name}' ({reason})")
                 continue
             if size + len(encoded) > MAX_BYTES:
-                is_cut = True
+                is_truncated = True
                 continue
             size += len(encoded)
-            found[name] = known
-            left_out += [f"{where} of '{name}'" for where in known.dropped]
-        following = page.get("nextCursor")
-        if not isinstance(following, str) or following in seen or is_cut or len(found) >= MAX_ITEMS:
+            items_by_name[name] = checked_item
+            omissions += [f"{part} of '{name}'" for part in checked_item.removed_parts]
+        next_cursor = page.get("nextCursor")
+        if (
+            not isinstance(next_cursor, str)
+            or next_cursor in seen_cursors
+            or is_truncated
+            or len(items_by_name) >= MAX_ITEMS
+        ):
             break
-        seen.add(following)
-        params = {**params, "cursor": following}
+        seen_cursors.add(next_cursor)
+        params = {**params, "cursor": next_cursor}
     else:
         session.log.warning("upstream %s: %s has more than %d pages", session.alias, kind.method, MAX_PAGES)
-    offer.digests[kind.field] = found
-    offer.note_losses(session, kind, left_out, is_cut=is_cut)
-    return [known.item for known in found.values()]
+    offer.digests[kind.field] = items_by_name
+    offer.note_omissions(session, kind, omissions, is_truncated=is_truncated)
+    return [checked_item.item for checked_item in items_by_name.values()]
 
 
-def told(left_out: Sequence[str]) -> list[str]:
-    """Return readable descriptions of what was omitted from a list: the first `MAX_TOLD`, and how many more."""
-    more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
-    return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]
+def omission_messages(omissions: Sequence[str]) -> list[str]:
+    """Return readable descriptions of what was omitted from a list: the first `MAX_REPORTED`, and how many more."""
+    suffix = [f"and {len(omissions) - MAX_REPORTED} more"] if len(omissions) > MAX_REPORTED else []
+    return [*(visible_line(text[:MAX_REPORTED_CHARS]) for text in omissions[:MAX_REPORTED]), *suffix]
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool with every character of its titles and descriptions visible; default values are unchanged."""
-    shown = dict(definition)
+    visible_tool = dict(definition)
     for key in ("title", "description"):
-        if isinstance(text := shown.get(key), str):
-            shown[key] = visible(text)
-    annotations: Any = shown.get("annotations")
+        if isinstance(text := visible_tool.get(key), str):
+            visible_tool[key] = visible(text)
+    annotations: Any = visible_tool.get("annotations")
     if isinstance(annotations, dict) and isinstance(title := cast("dict[str, Any]", annotations).get("title"), str):
-        shown["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
+        visible_tool["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
     for key in ("inputSchema", "outputSchema"):
-        if key in shown:
-            shown[key] = _schema(shown[key], DEEPEST)
-    return shown
+        if key in visible_tool:
+            visible_tool[key] = _visible_schema(visible_tool[key], MAX_DEPTH)
+    return visible_tool
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
     """Return a prompt with every character visible, except in its name and its arguments' names."""
-    shown = _item(prompt)
-    if isinstance(arguments := shown.get("arguments"), list):
-        shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
-    return shown
+    visible_prompt = _visible_item(prompt)
+    if isinstance(arguments := visible_prompt.get("arguments"), list):
+        visible_prompt["arguments"] = [_visible_item(argument) for argument in cast("list[dict[str, Any]]", arguments)]
+    return visible_prompt
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,40 +275,40 @@ def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
 
     Its name is changed too, which is safe because requests identify resources by URI.
     """
-    shown = _item(resource)
-    shown["name"] = visible_line(shown["name"])
-    return shown
+    visible_resource = _visible_item(resource)
+    visible_resource["name"] = visible_line(visible_resource["name"])
+    return visible_resource
 
 
-def _item(item: Mapping[str, Any]) -> dict[str, Any]:
-    shown = dict(item)
-    if isinstance(title := shown.get("title"), str):
-        shown["title"] = visible_line(title)
-    if isinstance(description := shown.get("description"), str):
-        shown["description"] = visible(description)
-    return shown
+def _visible_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    visible_item = dict(item)
+    if isinstance(title := visible_item.get("title"), str):
+        visible_item["title"] = visible_line(title)
+    if isinstance(description := visible_item.get("description"), str):
+        visible_item["description"] = visible(description)
+    return visible_item
 
 
 def with_visible_form(schema: Any) -> Any:
     """Return a form's schema with every character visible, except in the names of fields and in choices."""
-    shown = _schema(schema, DEEPEST)
-    fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
+    visible_schema = _visible_schema(schema, MAX_DEPTH)
+    fields: Any = cast("dict[str, Any]", visible_schema).get("properties") if isinstance(visible_schema, dict) else None
     if not isinstance(fields, dict):
-        return cast("Any", shown)
-    # Copy the fields, because `_schema` may return objects from the upstream's message, which must not change.
-    named = dict(cast("dict[str, Any]", fields))
-    for name, given in named.items():
-        if isinstance(given, dict):
-            field = named[name] = dict(cast("dict[str, Any]", given))
+        return cast("Any", visible_schema)
+    # Copy the fields, because `_visible_schema` may return objects from the upstream's message, which must not change.
+    fields_by_name = dict(cast("dict[str, Any]", fields))
+    for name, raw_field in fields_by_name.items():
+        if isinstance(raw_field, dict):
+            field = fields_by_name[name] = dict(cast("dict[str, Any]", raw_field))
             if visible(name) != name:
                 field.setdefault("title", visible(name))
             if isinstance(default := field.get("default"), str) and not field.keys() & {"enum", "oneOf", "anyOf"}:
                 field["default"] = visible(default)
-    return {**cast("dict[str, Any]", shown), "properties": named}
+    return {**cast("dict[str, Any]", visible_schema), "properties": fields_by_name}
 
 
-def _schema(schema: Any, depth: int) -> Any:
-    """Return a schema with every character of its texts visible.
+def _visible_schema(schema: Any, depth: int) -> Any:
+    """Return a schema with the invisible characters in its texts made visible.
 
     Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
     """
@@ -306,23 +316,31 @@ def _schema(schema: Any, depth: int) -> Any:
         return schema
     if isinstance(schema, list):
         items = cast("list[Any]", schema)
-        shown_items = [_schema(item, depth - 1) for item in items]
-        return items if all(map(operator.is_, items, shown_items)) else shown_items
+        visible_items = [_visible_schema(item, depth - 1) for item in items]
+        return items if all(map(operator.is_, items, visible_items)) else visible_items
     if not isinstance(schema, dict):
         return schema
     keywords = cast("dict[str, Any]", schema)
-    shown: dict[str, Any] = {}
+    visible_keywords: dict[str, Any] = {}
     for key, value in keywords.items():
-        if key in _TEXTS and isinstance(value, str):
-            shown[key] = visible(value)
-        elif key in _LISTS_OF_TEXTS and isinstance(value, list):
-            shown[key] = [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
-        elif key in _VALUES:
-            shown[key] = value
-        elif key in _MAPS and isinstance(value, dict):
-            named = cast("dict[str, Any]", value)
-            schemas = {name: _schema(each, depth - 1) for name, each in named.items()}
-            shown[key] = named if all(map(operator.is_, named.values(), schemas.values())) else schemas
+        if key in _TEXT_KEYWORDS and isinstance(value, str):
+            visible_keywords[key] = visible(value)
+        elif key in _TEXT_LIST_KEYWORDS and isinstance(value, list):
+            visible_keywords[key] = [
+                visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)
+            ]
+        elif key in _DATA_KEYWORDS:
+            visible_keywords[key] = value
+        elif key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            schemas_by_name = cast("dict[str, Any]", value)
+            visible_schemas = {
+                name: _visible_schema(subschema, depth - 1) for name, subschema in schemas_by_name.items()
+            }
+            visible_keywords[key] = (
+                schemas_by_name
+                if all(map(operator.is_, schemas_by_name.values(), visible_schemas.values()))
+                else visible_schemas
+            )
         else:
-            shown[key] = _schema(value, depth - 1)
-    return keywords if all(map(operator.is_, keywords.values(), shown.values())) else shown
+            visible_keywords[key] = _visible_schema(value, depth - 1)
+    return keywords if all(map(operator.is_, keywords.values(), visible_keywords.values())) else visible_keywords

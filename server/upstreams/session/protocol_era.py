@@ -32,14 +32,14 @@ PROBE_SECONDS = 10.0
 servers do not respond to unknown methods.
 """
 
-_LIKE = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
+_TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
 )
 """Keys of `_meta` that only describe a single connection and are never relayed."""
 
-_NAME_BEARING: Mapping[str, str] = {
+_NAME_PARAMETERS: Mapping[str, str] = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -69,8 +69,8 @@ class EraChoice:
     is_only: bool = False
 
 
-def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
-    """Choose the era: the operator's setting, or else the client's.
+def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
+    """Choose the operator's era if one is configured, otherwise the client's.
 
     A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
     client gets the most features if its own revision is used end to end.
@@ -96,15 +96,15 @@ class Era:
 
     def announces(self, *path: str) -> bool:
         """Return whether a capability is declared: the value at the path exists, and is neither null nor false."""
-        found: Any = self.capabilities
+        value: Any = self.capabilities
         for name in path:
-            if not isinstance(found, Mapping):
+            if not isinstance(value, Mapping):
                 return False
-            found = cast("Mapping[str, Any]", found).get(name)
-        return found is not None and found is not False
+            value = cast("Mapping[str, Any]", value).get(name)
+        return value is not None and value is not False
 
 
-async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> Era:
+async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Json) -> Era:
     """Negotiate the revision with an upstream.
 
     Raises:
@@ -112,65 +112,67 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> 
         RelayError: The request failed.
     """
     version = MODERN_PROTOCOL_VERSIONS[-1]
-    if not wanted.is_modern:
+    if not choice.is_modern:
         try:
-            return await _handshake(channel, announced)
+            return await _handshake(channel, capabilities)
         except (UpstreamError, UnusableAnswerError) as error:
-            if wanted.is_only:
+            if choice.is_only:
                 raise
-            refused = error
+            refusal = error
         try:
-            return await _discover(channel, _mutual(_supported(refused)) or version, announced)
+            return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
         except (UpstreamError, UnusableAnswerError):
-            raise refused from None  # the first error is more informative than one about the other era
+            raise refusal from None  # the first error is more informative than one about the other era
     # Try `server/discover`, and fall back to the handshake.
     for attempt in range(2):
         try:
-            with anyio.fail_after(None if wanted.is_only else PROBE_SECONDS):
-                return await _discover(channel, version, announced)
+            with anyio.fail_after(None if choice.is_only else PROBE_SECONDS):
+                return await _discover(channel, version, capabilities)
         except (UpstreamError, UnusableAnswerError) as error:
-            supported = _supported(error)
-            mutual = _mutual(supported)
+            supported_versions = _supported_versions(error)
+            mutual = _common_version(supported_versions)
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            speaks_others = bool(supported) and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
-            if wanted.is_only or speaks_others:
+            lacks_handshake = bool(supported_versions) and not any(
+                revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions
+            )
+            if choice.is_only or lacks_handshake:
                 raise IncompatibleError from None
         except (TimeoutError, IncompatibleError):
-            if wanted.is_only:
+            if choice.is_only:
                 raise IncompatibleError from None
         try:
-            return await _handshake(channel, announced)
+            return await _handshake(channel, capabilities)
         except UpstreamError as error:
             # The upstream may have chosen its era when it got the probe, even if its response was too late.
-            mutual = _mutual(_supported(error))
+            mutual = _common_version(_supported_versions(error))
             if mutual is None or attempt > 0:
                 raise
             version = mutual
     raise IncompatibleError
 
 
-async def _discover(channel: JsonRpcChannel, version: str, announced: Json) -> Era:
-    params = {"_meta": {**OF_THIS_SERVER, **envelope(version, announced)}}
+async def _discover(channel: JsonRpcChannel, version: str, capabilities: Json) -> Era:
+    params = {"_meta": {**OF_THIS_SERVER, **envelope(version, capabilities)}}
     headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
     result = await channel.request("server/discover", params, headers)
-    supported: Any = result.get("supportedVersions")
-    mutual = _mutual(cast("list[Any]", supported)) if isinstance(supported, list) else None
+    supported_versions: Any = result.get("supportedVersions")
+    mutual = _common_version(cast("list[Any]", supported_versions)) if isinstance(supported_versions, list) else None
     if mutual is None:
         raise IncompatibleError
     return _era(mutual, result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
 
 
-async def _handshake(channel: JsonRpcChannel, announced: Json) -> Era:
+async def _handshake(channel: JsonRpcChannel, capabilities: Json) -> Era:
     params = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
-        "capabilities": with_relayed_extensions(announced),
+        "capabilities": with_relayed_extensions(capabilities),
         "clientInfo": our_name(),
         "_meta": OF_THIS_SERVER,
     }
     result = await channel.request("initialize", params)
-    version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
+    version = _TREATED_AS.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise IncompatibleError
     era = _era(str(version), result, result.get("serverInfo"), is_modern=False)
@@ -179,17 +181,17 @@ async def _handshake(channel: JsonRpcChannel, announced: Json) -> Era:
 
 
 def _era(version: str, result: Json, server_info: Any, *, is_modern: bool) -> Era:
-    told = result.get("instructions")
-    instructions = told if isinstance(told, str) else ""
+    raw_instructions = result.get("instructions")
+    instructions = raw_instructions if isinstance(raw_instructions, str) else ""
     capabilities = as_mapping(result.get("capabilities"))
     return Era(version, capabilities, as_mapping(server_info), instructions, is_modern=is_modern)
 
 
-def envelope(version: str, announced: Json) -> Json:
+def envelope(version: str, capabilities: Json) -> Json:
     return {
         PROTOCOL_VERSION_META_KEY: version,
         CLIENT_INFO_META_KEY: our_name(),
-        CLIENT_CAPABILITIES_META_KEY: with_relayed_extensions(announced),
+        CLIENT_CAPABILITIES_META_KEY: with_relayed_extensions(capabilities),
     }
 
 
@@ -198,7 +200,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method
-        name = params.get(_NAME_BEARING.get(method, ""))
+        name = params.get(_NAME_PARAMETERS.get(method, ""))
         if isinstance(name, str):
             headers["mcp-name"] = encode_header(name)
     return headers
@@ -208,24 +210,24 @@ def with_relayed_extensions(capabilities: Json) -> Json:
     """Return a client's capabilities, without extensions that are not relayed."""
     if "extensions" not in capabilities:
         return capabilities
-    declared = as_mapping(capabilities["extensions"])
-    relayed = {name: declared[name] for name in declared if name in ANNOUNCED_EXTENSIONS}
-    others = {name: capabilities[name] for name in capabilities if name != "extensions"}
-    return {**others, "extensions": relayed} if relayed else others
+    extensions = as_mapping(capabilities["extensions"])
+    relayed_extensions = {name: extensions[name] for name in extensions if name in ANNOUNCED_EXTENSIONS}
+    other_capabilities = {name: capabilities[name] for name in capabilities if name != "extensions"}
+    return {**other_capabilities, "extensions": relayed_extensions} if relayed_extensions else other_capabilities
 
 
 def declares(capabilities: Mapping[str, Any], extension: str) -> bool:
     return extension in as_mapping(capabilities.get("extensions"))
 
 
-def _mutual(supported: list[Any]) -> str | None:
+def _common_version(versions: list[Any]) -> str | None:
     """Return the newest revision that both sides support and that has no handshake; `None` if there is none."""
-    return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in supported), None)
+    return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in versions), None)
 
 
-def _supported(error: RelayError) -> list[Any]:
+def _supported_versions(error: RelayError) -> list[Any]:
     """Return the upstream's revisions, if its error lists them."""
     if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
-    supported = as_mapping(error.error.get("data")).get("supported")
-    return cast("list[Any]", supported) if isinstance(supported, list) else []
+    versions = as_mapping(error.error.get("data")).get("supported")
+    return cast("list[Any]", versions) if isinstance(versions, list) else []

@@ -1,4 +1,4 @@
-"""Questions from upstreams: who is asked, and how the answer gets back.
+"""Questions from upstreams: which client receives a question, and how its answer is returned.
 
 A handshake-era upstream does not say which call caused a question. The question therefore belongs to the session, and
 goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
@@ -78,7 +78,8 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MAX_BYTES = 256 << 10  # a larger question is refused
-MAX_OPEN = 64  # maximum number of open questions; a session refuses further ones, and a task asks them later
+# Maximum number of open questions; a session refuses further questions, and a task asks its further questions later
+MAX_OPEN = 64
 
 DOUBT_SECONDS = 2.0
 """How long to wait for an upstream or a client before assuming that the two are waiting for each other."""
@@ -87,8 +88,8 @@ DOUBT_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     alias: str  # the server's name in the configuration
-    wanted: EraChoice  # the preferred era
-    announced: Json  # the client's capabilities
+    era_choice: EraChoice  # the preferred era
+    client_capabilities: Json  # the client's capabilities
     question_seconds: float  # how long a question may stay open
     # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the upstream announced
     # the change
@@ -100,13 +101,13 @@ class SessionOptions:
     observer: Observer | None = None  # observes the session's requests
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
 
-    def told(self, announced: Json) -> Json:
+    def capabilities_to_declare(self, capabilities: Json) -> Json:
         """Return the capabilities to declare for a client.
 
         If the client has no roots, the workspace folders serve as roots.
         """
-        has_roots = announced.get("roots") is not None or not self.folders
-        return announced if has_roots else {**announced, "roots": {}}
+        has_roots = capabilities.get("roots") is not None or not self.folders
+        return capabilities if has_roots else {**capabilities, "roots": {}}
 
 
 @dataclass(eq=False, slots=True)
@@ -165,12 +166,12 @@ class SessionQuestions:
         self._channel = channel
         self._tasks = tasks
         self._background = background
-        self._open: dict[str, UpstreamQuestion] = {}
-        self._live: dict[RequestId, LiveQuestion] = {}
+        self._open_questions: dict[str, UpstreamQuestion] = {}
+        self._live_questions: dict[RequestId, LiveQuestion] = {}
 
     def begin(self, call: InFlightCall) -> None:
         self.calls.append(call)
-        if self._open:
+        if self._open_questions:
             self.remind(call)
 
     def end(self, call: InFlightCall) -> None:
@@ -178,26 +179,26 @@ class SessionQuestions:
         if call not in self.calls:
             return
         self.calls.remove(call)
-        for live in self._live.values():
+        for live in self._live_questions.values():
             if call in live.calls:
                 live.calls.remove(call)
                 if not live.calls:
                     live.is_void = True
                     live.scope.cancel()
-        if self._open:
+        if self._open_questions:
             # Refuse this call's questions. If this was the last call, also refuse all questions that are not deferred.
             self.refuse(
                 key
-                for key, question in self._open.items()
+                for key, question in self._open_questions.items()
                 if question.call is call or not (self.calls or question.is_deferred)
             )
-            for other in self.calls:
-                if not other.is_suspended:
-                    self.remind(other)
+            for remaining_call in self.calls:
+                if not remaining_call.is_suspended:
+                    self.remind(remaining_call)
 
     def remind(self, call: InFlightCall) -> None:
-        """If a question is waiting for a call, queue a notice of it behind the call's other messages."""
-        if self._waiting_for(call):
+        """If a question is waiting for this call, queue a `QuestionWaits` event behind the call's other messages."""
+        if self._questions_for(call):
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
@@ -214,64 +215,71 @@ class SessionQuestions:
 
     def receive(self, identity: RequestId, method: str, params: Json) -> None:
         options = self._options
-        if identity in self._live:
+        if identity in self._live_questions:
             return
-        if len(self._live) >= MAX_OPEN or is_too_large(params):
+        if len(self._live_questions) >= MAX_OPEN or is_too_large(params):
             self._log.info(
                 "a question from upstream %s was refused: it is too large, or too many are open", options.alias
             )
             self._background.start(self._reply, identity, refusal_of(method))
             return
-        shown = labelled(options.alias, method, params)
+        labelled_params = labelled(options.alias, method, params)
         calls = self.suspects()
-        able = [call for call in calls if call.exchange.can_be_asked(method, params)]
-        live = next((call.exchange for call in able if not call.exchange.is_modern), None)
-        if live is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
-            live = options.client
-        if live is not None:
-            self._live[identity] = LiveQuestion(method, list(calls))
-            self._tasks.start_soon(self._relay_live, identity, method, shown, live)
+        askable_calls = [call for call in calls if call.exchange.can_be_asked(method, params)]
+        client = next((call.exchange for call in askable_calls if not call.exchange.is_modern), None)
+        if client is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
+            client = options.client
+        if client is not None:
+            self._live_questions[identity] = LiveQuestion(method, list(calls))
+            self._tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
-        is_of_one = options.client is None and not options.is_shared and options.announced.get("roots") is not None
+        is_of_one = (
+            options.client is None and not options.is_shared and options.client_capabilities.get("roots") is not None
+        )
         is_deferred = method == "roots/list" and not calls and is_of_one
-        if not (able or is_deferred):
-            announced = method != "roots/list" or options.told(options.announced).get("roots") is not None
-            refusal = refusal_of(method, options.folders) if announced else NO_ANSWER
+        if not (askable_calls or is_deferred):
+            is_declared = (
+                method != "roots/list"
+                or options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
+            )
+            refusal = refusal_of(method, options.folders) if is_declared else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
             return
-        if len(self._open) >= MAX_OPEN:
+        if len(self._open_questions) >= MAX_OPEN:
             self._background.start(self._reply, identity, refusal_of(method))
             return
         key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
-        only = able[0] if able and options.is_shared else None
-        question = self._open[key] = UpstreamQuestion(key, identity, method, shown, only, is_deferred)
-        self._tasks.start_soon(self._settle, question)
+        only_call = askable_calls[0] if askable_calls and options.is_shared else None
+        question = self._open_questions[key] = UpstreamQuestion(
+            key, identity, method, labelled_params, only_call, is_deferred
+        )
+        self._tasks.start_soon(self._await_answer, question)
         if is_deferred:
             self.wants_roots = True
-            asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._doubt, key)
-        elif (waiting := next((call for call in able if not call.is_suspended), None)) is not None:
-            waiting.pending.put(QuestionWaits())
+            asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._refuse_if_blocked, key)
+        elif (waiting_call := next((call for call in askable_calls if not call.is_suspended), None)) is not None:
+            waiting_call.pending.put(QuestionWaits())
 
     def withdraw(self, identity: Any) -> None:
-        for question in tuple(self._open.values()):
+        for question in tuple(self._open_questions.values()):
             if question.identity == identity:
                 question.answer.cancel()
                 question.is_settled.set()
-                del self._open[question.key]
-        live = self._live.get(identity) if isinstance(identity, str | int) else None
+                del self._open_questions[question.key]
+        live = self._live_questions.get(identity) if isinstance(identity, str | int) else None
         if live is not None:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
         """Return the questions that this call may show and that no client has yet, and mark them as handed out.
 
-        The caller must then see to it that they are answered or refused, or that the call is resumed.
+        The caller must then ensure that they are answered or refused, or that the call is resumed.
         """
-        waiting = self._waiting_for(call)
-        for question in waiting:
+        questions = self._questions_for(call)
+        for question in questions:
             question.is_handed_out = True
-        return waiting
+        return questions
 
     def resume(self, call: InFlightCall, exchange: Exchange, keys: Iterable[str]) -> None:
         """Continue a suspended call with its client's next request, which may answer the handed-out questions."""
@@ -281,16 +289,20 @@ class SessionQuestions:
             question.is_handed_out = False
         self.remind(call)
 
-    async def until_roots_are_told(self) -> bool:
+    async def wait_for_roots(self) -> bool:
         """Wait briefly while a client is being asked for its roots. Returns whether a client was being asked."""
-        asked = [live for live in self._live.values() if live.method == "roots/list"]
+        roots_questions = [live for live in self._live_questions.values() if live.method == "roots/list"]
         with anyio.move_on_after(DOUBT_SECONDS):
-            for live in asked:
+            for live in roots_questions:
                 await live.is_settled.wait()
-        return bool(asked)
+        return bool(roots_questions)
 
-    def deferred(self) -> list[UpstreamQuestion]:
-        return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
+    def deferred_questions(self) -> list[UpstreamQuestion]:
+        return [
+            question
+            for question in self._open_questions.values()
+            if question.is_deferred and not question.answer.done()
+        ]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Accept answers, which are keyed by their questions' keys; unknown keys are ignored."""
@@ -303,27 +315,27 @@ class SessionQuestions:
             question.answer.set_result(refusal_of(question.method))
 
     def _unanswered(self, keys: Iterable[str]) -> Sequence[UpstreamQuestion]:
-        found = (self._open.get(key) for key in tuple(keys))
-        return [question for question in found if question is not None and not question.answer.done()]
+        questions = (self._open_questions.get(key) for key in tuple(keys))
+        return [question for question in questions if question is not None and not question.answer.done()]
 
-    def _waiting_for(self, call: InFlightCall) -> list[UpstreamQuestion]:
+    def _questions_for(self, call: InFlightCall) -> list[UpstreamQuestion]:
         return [
             question
-            for question in self._open.values()
+            for question in self._open_questions.values()
             if not (question.is_deferred or question.is_handed_out or question.answer.done())
             and question.call in (None, call)
             and call.exchange.can_be_asked(question.method, question.params)
         ]
 
-    def _doubt(self, key: str) -> None:
-        """Refuse the question if a request other than a call is open.
+    def _refuse_if_blocked(self, key: str) -> None:
+        """Refuse the question if the upstream still has to respond to a request other than a call.
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])
 
-    async def _settle(self, question: UpstreamQuestion) -> None:
+    async def _await_answer(self, question: UpstreamQuestion) -> None:
         """Wait for the answer to a question and relay it. On timeout, the question is refused.
 
         While a client has the question, the question stays open for as long as the call stays suspended. If that call
@@ -339,53 +351,59 @@ class SessionQuestions:
                     if not question.is_handed_out:
                         response = refusal_of(question.method)
                         break
-            self._open.pop(question.key, None)
+            self._open_questions.pop(question.key, None)
             await self._reply(question.identity, response)
         except asyncio.CancelledError:
             if not question.answer.cancelled():
                 raise
         finally:
             # The question is no longer open, even if the answer cannot be delivered.
-            self._open.pop(question.key, None)
+            self._open_questions.pop(question.key, None)
             question.is_settled.set()
 
-    async def _relay_live(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
+    async def _relay_live_question(
+        self, identity: RequestId, method: str, labelled_params: Json, client: Exchange
+    ) -> None:
         """Ask a client during its call, and relay the answer. The calls' timeouts are paused in the meantime."""
-        live = self._live[identity]
+        live = self._live_questions[identity]
         response = refusal_of(method)
-        with ExitStack() as paused:
+        with ExitStack() as paused_clocks:
             for call in live.calls:
-                paused.enter_context(call.pending.paused_clock())
+                paused_clocks.enter_context(call.pending.paused_clock())
             with live.scope:
                 try:
-                    response = await self._ask_client(live, shown, client)
+                    response = await self._ask_client(live, labelled_params, client)
                 except NotAskedError:
                     self._log.info("a question from upstream %s got no answer", self._options.alias)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
                 # The roots belong to the session's client, no matter which call caused the request.
                 with suppress(NotAskedError):
-                    response = await owner.ask(method, shown, DOUBT_SECONDS)
+                    response = await owner.ask(method, labelled_params, DOUBT_SECONDS)
             elif live.is_void:
                 response = refusal_of(method)
             if live.is_void or not live.scope.cancelled_caught:
                 await self._reply(identity, response)
         finally:
             live.is_settled.set()
-            del self._live[identity]
+            del self._live_questions[identity]
 
-    async def _ask_client(self, live: LiveQuestion, shown: Json, client: Exchange) -> Json:
+    async def _ask_client(self, live: LiveQuestion, labelled_params: Json, client: Exchange) -> Json:
         """Ask a client. If its call ends before the answer, ask in another call that may have caused the question."""
         while True:
             try:
-                return await client.ask(live.method, shown, self._options.question_seconds)
+                return await client.ask(live.method, labelled_params, self._options.question_seconds)
             except NotAskedError:
-                asking = [call.exchange for call in live.calls]
-                able = (each for each in asking if not each.is_modern and each.can_be_asked(live.method, shown))
-                other = next(able, None)
-                if other is None or client in asking:
+                exchanges = [call.exchange for call in live.calls]
+                askable = (
+                    exchange
+                    for exchange in exchanges
+                    if not exchange.is_modern and exchange.can_be_asked(live.method, labelled_params)
+                )
+                next_client = next(askable, None)
+                if next_client is None or client in exchanges:
                     raise
-                client = other
+                client = next_client
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
         """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
@@ -399,41 +417,46 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to a question that nobody can be asked; `folders` are the roots in the answer."""
+    """Return the answer to send to the upstream if nobody can be asked its question.
+
+    In an answer to `roots/list`, `folders` are the roots.
+    """
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
         case "roots/list":
-            roots = [{"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders]
+            roots = [
+                {"uri": Path(folder).as_uri(), "name": visible_line(os.path.basename(folder))} for folder in folders
+            ]
             return {"roots": roots}
         case _:
             return NO_ANSWER
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is so large that nobody could read it, and that relaying it would block this server."""
+    """Return whether a question is too large to read, and to relay without blocking this server."""
     return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     """Add the upstream's name to a question, so that it cannot pass for one from this server or another upstream."""
-    shown = with_origin(params, alias)
+    labelled_params = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
         # If `true_hosts` has no warning, nothing precedes the host in the URL, and the host's letters are unambiguous.
-        if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
-            hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
-        shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
+        if params.get("mode") == "url" and not true_hosts(url) and (match := _HOST.match(url)) is not None:
+            hosts.insert(0, f"The link leads to the host {visible_line(match[1][:MAX_HOST_CHARS])}.")
+        labelled_params["message"] = "\n".join([f"[{alias}] {message}", *hosts])
         if "requestedSchema" in params:
-            shown["requestedSchema"] = with_visible_form(params["requestedSchema"])
-    return shown
+            labelled_params["requestedSchema"] = with_visible_form(params["requestedSchema"])
+    return labelled_params
 
 
 def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
     """Convert questions to `inputRequests` for a 2026-07-28 client, which does not know `elicitationId`."""
-    return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
+    return {question.key: {"method": question.method, "params": _without_id(question.params)} for question in questions}
 
 
 def _without_id(params: Json) -> Json:
@@ -447,33 +470,33 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
-        state, `refused` has the answers to the other questions, by the upstream's keys, and `keys` maps changed keys to
-        the upstream's.
+        state, `refusals` maps the upstream's key of each refused question to its answer, and `keys` maps each changed
+        key to the upstream's.
     """
-    given = as_mapping(requests)
+    requests_by_key = as_mapping(requests)
     questions: Json = {}
-    refused: Json = {}
+    refusals: Json = {}
     keys: Json = {}
-    for key, request in given.items():
+    for key, request in requests_by_key.items():
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
         if not exchange.can_be_asked(method, params) or is_too_large(params):
-            refused[key] = refusal_of(method, options.folders)
+            refusals[key] = refusal_of(method, options.folders)
             continue
-        shown = key
-        while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
-            shown = f"of:{options.alias}/{shown}"
-        if shown != key:
-            keys[shown] = key
-        questions[shown] = {**question, "params": labelled(options.alias, method, _without_id(params))}
-    return questions, {"refused": refused, "keys": keys}
+        published_key = key
+        while published_key.startswith(OWN_KEYS) or (published_key != key and published_key in requests_by_key):
+            published_key = f"of:{options.alias}/{published_key}"
+        if published_key != key:
+            keys[published_key] = key
+        questions[published_key] = {**question, "params": labelled(options.alias, method, _without_id(params))}
+    return questions, {"refused": refusals, "keys": keys}
 
 
-def next_round(params: Json, carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
+def next_round(params: Json, round_state: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
     """Return the parameters for a request's next round, given the state from `round_of` and the client's answers."""
-    keys = as_mapping(carried.get("keys"))
+    keys = as_mapping(round_state.get("keys"))
     answers = {keys.get(key, key): response for key, response in responses.items()}
-    answers |= as_mapping(carried.get("refused"))
-    given = {"inputResponses": answers} if answers else {}
-    state = {"requestState": carried["state"]} if "state" in carried else {}
-    return {**params, **given, **state}
+    answers |= as_mapping(round_state.get("refused"))
+    answer_params = {"inputResponses": answers} if answers else {}
+    state_params = {"requestState": round_state["state"]} if "state" in round_state else {}
+    return {**params, **answer_params, **state_params}

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
-from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
+from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, headers_of, negotiate
 from server.upstreams.session.upstream_questions import (
     QUESTIONS,
     BoundedTasks,
@@ -63,7 +63,7 @@ LIST_CHANGES: Mapping[str, str] = {
 MAX_PER_SECOND = 100
 """Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
-SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to accept a subscription or its end
+SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/subscribe` or `resources/unsubscribe`
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
@@ -80,8 +80,8 @@ class MessageLimit:
     """Counts an upstream's messages, and reports once a second how many were dropped."""
 
     alias: str
-    tell: Callable[[Json], None]
-    left_out: int = 0  # number of dropped messages that are not reported yet
+    send: Callable[[Json], None]
+    dropped_count: int = 0  # number of dropped messages that are not reported yet
     _began: float = float("-inf")
     _count: int = 0
 
@@ -93,20 +93,22 @@ class MessageLimit:
         self._count += 1
         if self._count <= MAX_PER_SECOND:
             return True
-        if not self.left_out:
-            loop.call_at(self._began + 1, self._tell_late)
-        self.left_out += 1
+        if not self.dropped_count:
+            loop.call_at(self._began + 1, self._send_report)
+        self.dropped_count += 1
         return False
 
-    def account(self) -> Json:
+    def take_report(self) -> Json:
         """Return a log message with the number of messages dropped since the last report."""
-        left_out, self.left_out = self.left_out, 0
-        said = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
-        return {"level": "warning", "logger": "coretools-mcp", "data": said}
+        dropped_count, self.dropped_count = self.dropped_count, 0
+        text = (
+            f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {dropped_count}."
+        )
+        return {"level": "warning", "logger": "coretools-mcp", "data": text}
 
-    def _tell_late(self) -> None:
-        if self.left_out:
-            self.tell(self.account())
+    def _send_report(self) -> None:
+        if self.dropped_count:
+            self.send(self.take_report())
 
 
 class UpstreamSession:
@@ -133,10 +135,10 @@ class UpstreamSession:
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # for the handshake era
-        self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
+        self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
 
     @property
-    def is_greeted(self) -> bool:
+    def is_initialized(self) -> bool:
         return self.era.version != ""
 
     async def start(
@@ -154,17 +156,17 @@ class UpstreamSession:
             meta["progressToken"] = 0
             meta |= chained(meta, self.alias)
         if era.is_modern:
-            announced = exchange.capabilities if exchange is not None else self.options.announced
-            meta |= envelope(era.version, self.options.told(announced))
+            capabilities = exchange.capabilities if exchange is not None else self.options.client_capabilities
+            meta |= envelope(era.version, self.options.capabilities_to_declare(capabilities))
             if exchange is not None and (level := exchange.log_level) is not None:
                 meta[LOG_LEVEL_META_KEY] = level
-        stamped = {**params, "_meta": meta}
+        final_params = {**params, "_meta": meta}
         if not meta:
-            del stamped["_meta"]
+            del final_params["_meta"]
         if self.channel.writer.takes_headers:
             headers = {**headers_of(era, method, params), **(headers or {})}
         client_key = exchange.client_key if exchange is not None and self.options.is_shared else None
-        return await self.channel.start(method, stamped, headers, client_key)
+        return await self.channel.start(method, final_params, headers, client_key)
 
     async def request(
         self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
@@ -175,12 +177,12 @@ class UpstreamSession:
                 return await pending.result()
 
     def _on_refusal(self, challenge: Challenge | None) -> None:
-        if self.is_greeted:
+        if self.is_initialized:
             self.refusal, self.is_forgotten = challenge, challenge is None
             self.lost.set()
 
     async def set_level(self, level: str) -> None:
-        """Send the client's log level to a handshake-era upstream; other upstreams get it with each request."""
+        """Send the client's log level to a handshake-era upstream; other upstreams receive it with each request."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
@@ -194,16 +196,18 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if self.is_greeted and method in QUESTIONS:
+        if self.is_initialized and method in QUESTIONS:
             self.questions.receive(identity, method, params)
-        elif self.is_greeted and method == "ping":
+        elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
         else:
-            why = "Method not found" if self.is_greeted else "This is not possible before the session is initialized."
-            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, why)
+            message = (
+                "Method not found" if self.is_initialized else "This is not possible before the session is initialized."
+            )
+            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, message)
 
     def _on_notification(self, method: str, params: Json) -> None:
-        if not self.is_greeted:
+        if not self.is_initialized:
             return
         if (kind := LIST_CHANGES.get(method)) is not None:
             self.options.list_changed(kind, True)
@@ -213,25 +217,29 @@ class UpstreamSession:
             self.questions.withdraw(params.get("requestId"))
         elif method in IN_STREAMS:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
-            if (take := self.streams.get(str(identity))) is not None:
-                take(method, params)
+            if (receiver := self.streams.get(str(identity))) is not None:
+                receiver(method, params)
             elif method == ACKNOWLEDGED:  # the change stream has begun; changes before that were not announced
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
-                self._pass_on(method, params)
+                self._relay_notification(method, params)
         elif self.log_limit.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
-            named = params.get("logger")
-            said_by = f"{self.alias}/{visible_line(named)}" if isinstance(named, str) and named else self.alias
-            self._pass_on(method, {**params, "logger": said_by})
+            logger_name = params.get("logger")
+            prefixed_name = (
+                f"{self.alias}/{visible_line(logger_name)}"
+                if isinstance(logger_name, str) and logger_name
+                else self.alias
+            )
+            self._relay_notification(method, {**params, "logger": prefixed_name})
 
-    def _tell_left_out(self, told: Json) -> None:
+    def _send_drop_report(self, report: Json) -> None:
         if not self.lost.is_set():
-            self._pass_on(LOG, told)
+            self._relay_notification(LOG, report)
 
-    def _pass_on(self, method: str, params: Json) -> None:
+    def _relay_notification(self, method: str, params: Json) -> None:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
         if call is not None:
             call.pending.put(Notice(method, params))
@@ -241,7 +249,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session until the context exits. The context must be entered and exited in the same task.
+    """Open a session, which is closed when the context exits. The context must be entered and exited in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.
@@ -253,7 +261,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
     def on_doubt() -> None:
         # A single failed request does not mean that the session is lost if other requests are still open.
-        if session is not None and session.is_greeted and session.channel.open_requests <= 1:
+        if session is not None and session.is_initialized and session.channel.open_requests <= 1:
             lost.set()
 
     async with transport.open(on_doubt, options.folders) as (reader, writer), anyio.create_task_group() as tasks:
@@ -267,7 +275,9 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
         tasks.start_soon(read, session.channel)
         try:
-            session.era = await greet(session.channel, options.wanted, options.told(options.announced))
+            session.era = await negotiate(
+                session.channel, options.era_choice, options.capabilities_to_declare(options.client_capabilities)
+            )
             if options.observer is not None:
                 on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:
@@ -284,7 +294,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
                 session.on_lost()
 
 
-def _attempt() -> asyncio.Future[None]:
+def _new_attempt() -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -292,14 +302,14 @@ def _attempt() -> asyncio.Future[None]:
 class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
-    is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # the attempt that current watchers wait for
+    is_updating: bool = False
+    attempt: asyncio.Future[None] = field(default_factory=_new_attempt)  # the attempt that current watchers wait for
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""
         self.attempt.set_exception(error)
         self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
-        self.attempt = _attempt()
+        self.attempt = _new_attempt()
 
 
 class ResourceSubscriptions:
@@ -323,7 +333,7 @@ class ResourceSubscriptions:
         state = self._states.setdefault(uri, _SubscriptionState())
         state.watchers += 1
         attempt = state.attempt
-        self._settle(uri, state)
+        self._start_update(uri, state)
         try:
             await asyncio.shield(attempt)
         except asyncio.CancelledError:
@@ -335,18 +345,18 @@ class ResourceSubscriptions:
         state = self._states.get(uri)
         if state is not None and state.watchers:
             state.watchers -= 1
-            self._settle(uri, state)
+            self._start_update(uri, state)
 
-    def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Subscribe or unsubscribe if the watchers require it, in a task of the session.
+    def _start_update(self, uri: str, state: _SubscriptionState) -> None:
+        """If the number of watchers requires it, subscribe or unsubscribe in a task that belongs to the session.
 
         A watcher's own task could be cancelled before the upstream has responded.
         """
-        if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
-            state.is_settling = True
-            self._tasks.start_soon(self._until_settled, uri, state)
+        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+            state.is_updating = True
+            self._tasks.start_soon(self._update_subscription, uri, state)
 
-    async def _until_settled(self, uri: str, state: _SubscriptionState) -> None:
+    async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
         try:
             while bool(state.watchers) != state.is_subscribed:
                 if state.watchers:
@@ -359,13 +369,13 @@ class ResourceSubscriptions:
                         state.is_subscribed = True
                         state.attempt.set_result(None)
                     continue
-                state.is_subscribed, state.attempt = False, _attempt()
+                state.is_subscribed, state.attempt = False, _new_attempt()
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
                     self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
         finally:
-            state.is_settling = False
+            state.is_updating = False
             if not state.is_subscribed:
                 self._states.pop(uri, None)
                 state.fail(ConnectionLostError())
@@ -388,9 +398,9 @@ class ChangeStream:
             self._scope.cancel()
 
     def unwatch(self, uri: str) -> None:
-        left = self._uris.pop(uri, 0) - 1
-        if left > 0:
-            self._uris[uri] = left
+        remaining = self._uris.pop(uri, 0) - 1
+        if remaining > 0:
+            self._uris[uri] = remaining
         else:
             self._scope.cancel()
 
@@ -399,17 +409,17 @@ class ChangeStream:
         pause = PAUSE_SECONDS
         while True:
             era = self._era
-            wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+            filters: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
             if self._uris and era.announces("resources", "subscribe"):
-                wanted["resourceSubscriptions"] = sorted(self._uris)
+                filters["resourceSubscriptions"] = sorted(self._uris)
             began = anyio.current_time()
             with anyio.CancelScope() as self._scope:
-                if not wanted:
+                if not filters:
                     await anyio.sleep_forever()
                 try:
-                    await self._request("subscriptions/listen", {"notifications": wanted}, None)
+                    await self._request("subscriptions/listen", {"notifications": filters}, None)
                 except UnusableAnswerError as error:
-                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
+                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.reason)
                 except UpstreamError as error:
                     self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
                     return

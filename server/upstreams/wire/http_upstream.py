@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.network.outbound import NOT_HTTP, SECRETS, cause_of, open_transport, proxy_of, told_of_status
+from server.network.outbound import NOT_HTTP, SECRETS, cause_of, describe_status, open_transport, proxy_of
 from server.network.sent_secrets import SentSecrets, quoted
 from server.protocol.json_rpc import (
     ErrorResponse,
@@ -64,14 +64,15 @@ MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
 CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
 LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
-_LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_CHALLENGE_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _EVENTS = "text/event-stream"
-_OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
-_POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # statuses that servers send for an unknown session
-_JUNK = "its message is not valid JSON-RPC, incomplete or too long"
-_FORGOTTEN = "it no longer knows the session"
+_GET_HEADERS = {"accept": _EVENTS, "cache-control": "no-store"}
+_POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+# Statuses that servers send for an unknown session
+_UNKNOWN_SESSION_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
+_INVALID_MESSAGE = "its message is not valid JSON-RPC, incomplete or too long"
+_SESSION_UNKNOWN = "it no longer knows the session"
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 MAX_ID_CHARS = 4_096  # maximum length of an event's id, which is sent back in a header
@@ -89,19 +90,19 @@ class RefusedError(UnusableAnswerError):
 
     def __init__(
         self,
-        why: str,
+        reason: str,
         status: int = 0,
         challenge: Challenge | None = None,
         answers: Sequence[Response | ErrorResponse] = (),
     ) -> None:
-        super().__init__(why, challenge)
+        super().__init__(reason, challenge)
         self.status = status
         self.answers = answers
-        self.says_more = False  # whether `why` and `challenge` must be reported instead of `answers`
+        self.hides_answers = False  # whether `reason` and `challenge` must be reported instead of `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
         """Return whether the body answers this request; if so, the server may have executed the request."""
-        return any(identity in (each.id, own_number(each.id)) for each in self.answers)
+        return any(identity in (answer.id, own_number(answer.id)) for answer in self.answers)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
@@ -129,23 +130,23 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._exchange(request)
         except LoginError as error:
-            raise RefusedError(f"its login cannot be used now: {error.why}") from None
+            raise RefusedError(f"its login cannot be used now: {error.reason}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
             # The request is invalid, so the failure says nothing about the server.
             logger.info("a request to an upstream was not valid HTTP (%s)", type(error).__name__)
             raise RefusedError("the request is not valid HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
-            why = cause_of(error, is_proxied=self._proxy is not None)
-            if why.endswith(NOT_HTTP):
-                raise RefusedError(why) from None  # the server exists, and may respond to other requests
-            self.unreachable = why
+            reason = cause_of(error, is_proxied=self._proxy is not None)
+            if reason.endswith(NOT_HTTP):
+                raise RefusedError(reason) from None  # the server exists, and may respond to other requests
+            self.unreachable = reason
             self.on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
         response.extensions[SECRETS] = self.secrets
         self.unreachable, self.challenge = "", None
-        if status in _LOCKED:
+        if status in _CHALLENGE_STATUSES:
             self.challenge = _challenge_of(response)
             if self._login is not None:
                 self._login.challenge = self.challenge
@@ -160,8 +161,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(status, headers=response.headers, content=b"")
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
-                is_one = _kind_of(response) != _EVENTS
-                response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
+                is_single = _media_type(response) != _EVENTS
+                response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_single else None)
             return response
         # Report the JSON-RPC messages in the body, or else the status.
         body = b""
@@ -171,15 +172,17 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        why = told_of_status(response, b"" if is_challenged else body, beginning)
+        reason = describe_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
-            self.challenge = replace(self.challenge, told=why)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
-        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
-        refused = RefusedError(why, status, self.challenge, answers)
+            self.challenge = replace(self.challenge, description=reason)
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _media_type(response) == _EVENTS else [body]
+        answers = [
+            message for text in texts for message in _messages_of(text) if isinstance(message, Response | ErrorResponse)
+        ]
+        refusal = RefusedError(reason, status, self.challenge, answers)
         # In these cases, the reason is reported instead of the body, which may be meant only for the logged-in user.
-        refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
-        raise refused
+        refusal.hides_answers = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
+        raise refusal
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request with the login's token, if any, and retry once with a renewed token."""
@@ -196,24 +199,25 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 request.headers["authorization"] = header
                 self.secrets.learn([("authorization", header)])
             response = await inner.handle_async_request(request)
-            if is_last or response.status_code not in _LOCKED:
+            if is_last or response.status_code not in _CHALLENGE_STATUSES:
                 break
             challenge = _challenge_of(response)
-            # Without a person, only an expired token can be renewed, unless the login never needs a person.
+            # If the login needs a person, only an existing token can be renewed here, and only if the server does not
+            # require more scopes.
             is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
             login.challenge = challenge
             try:
-                renewed = await login.renew(header)
+                new_header = await login.renew(header)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await response.aclose()  # otherwise its connection would never be released
                 raise
-            if renewed is None:
+            if new_header is None:
                 break
             await response.aclose()
-            header = renewed
+            header = new_header
         return response
 
     def without_secrets(self, message: Message) -> Message:
@@ -223,34 +227,38 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         ):
             return message
         content = message.error if isinstance(message, ErrorResponse) else message.result
-        written = to_json(content, inf_nan_mode="null")
-        if not self.secrets.found_in(written.decode()):
+        encoded = to_json(content, inf_nan_mode="null")
+        if not self.secrets.found_in(encoded.decode()):
             return message
-        if len(written) > ERROR_BYTES:
+        if len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        hidden = {name: self.secrets.hide_within(each) for name, each in content.items()}
-        return ErrorResponse(message.id, hidden) if isinstance(message, ErrorResponse) else Response(message.id, hidden)
+        redacted = {name: self.secrets.hide_within(value) for name, value in content.items()}
+        return (
+            ErrorResponse(message.id, redacted)
+            if isinstance(message, ErrorResponse)
+            else Response(message.id, redacted)
+        )
 
     async def aclose(self) -> None:
         if self._inner is not None:
             await self._inner.aclose()
 
 
-def _kind_of(response: httpx2.Response) -> str:
+def _media_type(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _challenge_of(response: httpx2.Response) -> Challenge:
     schemes = response.headers.get_list("www-authenticate")
-    return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MAX_CHALLENGES]))
+    return Challenge(response.status_code, tuple(scheme[:CHALLENGE_CHARS] for scheme in schemes[:MAX_CHALLENGES]))
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
-    """A response body that ends early if its connection breaks or the body gets too long."""
+    """A response body that ends early, without an error, if the connection is lost or the body is too long."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, max_bytes: int | None) -> None:
         self._inner = inner
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         count = 0
@@ -259,8 +267,10 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await STDIO_BACKPRESSURE.wait()
                 await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
-                if self._most is not None and count > self._most:
-                    logger.info("a response from an upstream was longer than %d bytes and was rejected", self._most)
+                if self._max_bytes is not None and count > self._max_bytes:
+                    logger.info(
+                        "a response from an upstream was longer than %d bytes and was rejected", self._max_bytes
+                    )
                     return
                 yield chunk
         except httpx2.TransportError as error:
@@ -292,13 +302,13 @@ async def _careful_client(
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
 
 
-def _redirected(response: httpx2.Response) -> str:
+def _redirect_error(response: httpx2.Response) -> str:
     """Return the error for a redirect that is not followed, or for another status that is not a success."""
     if not response.has_redirect_location:
-        return told_of_status(response)
+        return describe_status(response)
     # Drop the query, which may contain a secret.
-    where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
-    return f"it redirects the request to another address, and the redirect is not followed: {where}"
+    target = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
+    return f"it redirects the request to another address, and the redirect is not followed: {target}"
 
 
 class _Writer:
@@ -313,23 +323,25 @@ class _Writer:
         self._tasks = tasks
         # By id of an open request, the scope that cancels it, and whether its revision is 2026-07-28.
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}
-        self._newest = 0  # the id of the latest request
+        self._newest_id = 0  # the id of the latest request
 
     def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
         scope = anyio.CancelScope()
         self._open[request.id] = scope, is_modern
-        self._newest = own_number(request.id)
-        self._tasks.start_soon(self._ask, request, headers, scope)
+        self._newest_id = own_number(request.id)
+        self._tasks.start_soon(self._run_request, request, headers, scope)
 
-    async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
+    async def _run_request(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
         try:
             with scope:
                 try:
                     await self._exchange(request, headers)
-                except RefusedError as refused:
-                    identity, answers = request.id, () if refused.says_more else refused.answers
-                    own = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
-                    self.inbox.put(own or unusable(identity, refused.why, refused.challenge))
+                except RefusedError as refusal:
+                    identity, answers = request.id, () if refusal.hides_answers else refusal.answers
+                    response = next(
+                        (answer._replace(id=identity) for answer in answers if self._is_for(answer, identity)), None
+                    )
+                    self.inbox.put(response or unusable(identity, refusal.reason, refusal.challenge))
                 except Exception as error:  # noqa: BLE001 - an error must not end other requests
                     logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
@@ -343,19 +355,19 @@ class _Writer:
         the stream may bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
-        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
+        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest_id)
         return number == identity or not is_of_another
 
-    async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
+    async def _deliver(self, message: Message, headers: Mapping[str, str]) -> None:
         """Send a message that has no response. Later messages wait until it is accepted, for a limited time."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
-                async with self._posted(message, headers):
+                async with self._post(message, headers):
                     pass
         except Exception as error:  # noqa: BLE001 - a lost message must not end the session
             logger.info("an upstream did not accept a message (%s)", type(error).__name__)
 
-    def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
+    def _post(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
         content = to_json(fields_of(message), inf_nan_mode="null")
         return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
@@ -375,7 +387,7 @@ async def streamable_streams(
     """Speak Streamable HTTP."""
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
         writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
-        writer.inbox.cleaned = transport.without_secrets
+        writer.inbox.transform = transport.without_secrets
         try:
             yield writer.inbox, writer
         finally:
@@ -396,7 +408,7 @@ class _StreamReading:
     pause: float = 0.0  # the pause that the server requests before resuming, in seconds
     is_resumed: bool = False
     is_answered: bool = False
-    why: str = "it ended its answer too early"  # why there is no response
+    problem: str = "it ended its answer too early"  # why there is no response
 
 
 class StreamableWriter(_Writer):
@@ -419,14 +431,14 @@ class StreamableWriter(_Writer):
         """Send a message. If it is a request, wait until it is accepted, but not for its response."""
         method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
-        sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
+        all_headers, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
             if self._is_forgotten:
-                self._refused[message.id] = _FORGOTTEN
+                self._refused[message.id] = _SESSION_UNKNOWN
                 self._decide(message.id)
                 return
             self._undecided.add(message.id)
-            self._begin(message, sent, is_modern=is_modern)
+            self._begin(message, all_headers, is_modern=is_modern)
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
             scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
@@ -435,14 +447,14 @@ class StreamableWriter(_Writer):
                     scope.cancel()
                 return
             try:
-                await self._tell(message, sent)
+                await self._deliver(message, all_headers)
             finally:
                 if scope is not None:
                     scope.cancel()  # frees the request's connection
             return
         if method == "notifications/initialized" and self._session is not None:
             self._tasks.start_soon(self._follow, _StreamReading())
-        await self._tell(message, sent)
+        await self._deliver(message, all_headers)
 
     async def leave(self) -> None:
         """Tell the server that the session is over."""
@@ -450,37 +462,38 @@ class StreamableWriter(_Writer):
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
 
-    def _headers(self, own: Mapping[str, str] = _POSTED) -> dict[str, str]:
-        known = {_SESSION: self._session, _VERSION: self._version}
-        return {**own, **{name: value for name, value in known.items() if value is not None}}
+    def _headers(self, own: Mapping[str, str] = _POST_HEADERS) -> dict[str, str]:
+        session_headers = {_SESSION: self._session, _VERSION: self._version}
+        return {**own, **{name: value for name, value in session_headers.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        reading, is_refused = _StreamReading(request.id), False
+        reading, is_unknown_session = _StreamReading(request.id), False
         try:
-            async with self._posted(request, headers) as response:
+            async with self._post(request, headers) as response:
                 if request.method == "initialize":
                     self._session = response.headers.get(_SESSION)
                 self._decide(request.id)
                 if response.has_redirect_location:
-                    reading.why = _redirected(response)
+                    reading.problem = _redirect_error(response)
                 elif response.status_code == HTTPStatus.ACCEPTED:
-                    reading.why = "it accepted the request without answering it"
-                elif _kind_of(response) == "application/json":
-                    self._take(await response.aread(), reading)
-                elif _kind_of(response) == _EVENTS:
+                    reading.problem = "it accepted the request without answering it"
+                elif _media_type(response) == "application/json":
+                    self._receive(await response.aread(), reading)
+                elif _media_type(response) == _EVENTS:
                     await self._read(response, reading)
                 else:
-                    reading.why = "its answer is neither JSON nor an event stream"
-        except RefusedError as refused:
-            is_answered = _SESSION not in headers or refused.answers_to(request.id)
-            if is_answered or not await self._is_session_unknown(refused.status, headers):
+                    reading.problem = "its answer is neither JSON nor an event stream"
+        except RefusedError as refusal:
+            is_answered = _SESSION not in headers or refusal.answers_to(request.id)
+            if is_answered or not await self._is_session_unknown(refusal.status, headers):
                 raise
-            self._is_forgotten = is_refused = True
-            self._refused[request.id] = f"{_FORGOTTEN} (HTTP status {refused.status})"
+            self._is_forgotten = is_unknown_session = True
+            self._refused[request.id] = f"{_SESSION_UNKNOWN} (HTTP status {refusal.status})"
         finally:
             self._decide(request.id)
-        if is_refused:
-            # Wait until the session's other requests are decided, because the first reported error ends the session.
+        if is_unknown_session:
+            # Give the server time to accept or refuse the session's other requests, because the first reported error
+            # ends the session.
             await anyio.sleep(ACCEPT_SECONDS)
             self._undecided.clear()
             self._decide(request.id)
@@ -490,35 +503,38 @@ class StreamableWriter(_Writer):
             await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
             await self._follow(reading)
         if not reading.is_answered:
-            raise RefusedError(reading.why)
+            raise RefusedError(reading.problem)
 
     def _decide(self, identity: RequestId) -> None:
         """Record that a request is accepted or refused. Once this is known for all requests, report the refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
-            refused, self._refused = self._refused, {}
-            for each, why in refused.items():
-                self.inbox.put(unusable(each, why, is_unknown_session=True))
+            refusals, self._refused = self._refused, {}
+            for request_id, reason in refusals.items():
+                self.inbox.put(unusable(request_id, reason, is_unknown_session=True))
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a ping confirms that the server refuses the whole session, and therefore executed nothing."""
-        if status in _UNKNOWN:
+        """Return whether a ping confirms that the server no longer knows the session.
+
+        If so, the refused request was not executed.
+        """
+        if status in _UNKNOWN_SESSION_STATUSES:
             ping = Request("session", "ping")
             try:
                 with anyio.move_on_after(ACCEPT_SECONDS):
-                    async with self._posted(ping, headers):
+                    async with self._post(ping, headers):
                         pass
-            except RefusedError as refused:
-                return refused.status in _UNKNOWN and not refused.answers_to(ping.id)
+            except RefusedError as refusal:
+                return refusal.status in _UNKNOWN_SESSION_STATUSES and not refusal.answers_to(ping.id)
         return False
 
     async def _follow(self, reading: _StreamReading) -> None:
         """Reopen a stream, for a response or for messages outside of requests, whenever it ends."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
-        most = math.inf if reading.identity is None else MAX_REFUSED
-        while refusals < most:
+        max_refusals = math.inf if reading.identity is None else MAX_REFUSED
+        while refusals < max_refusals:
             began, count = anyio.current_time(), reading.count
-            status = await self._get(reading)
+            status = await self._open_stream(reading)
             if reading.is_answered:
                 return
             refusals = 0 if status == HTTPStatus.OK else refusals + 1
@@ -528,29 +544,30 @@ class StreamableWriter(_Writer):
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
                     self._is_forgotten = True
-                    if not self._undecided:  # otherwise the session would end while requests may still be accepted
+                    # Do not end the session while the server may still accept some of its requests.
+                    if not self._undecided:
                         self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
-            has_gone_on = reading.identity is not None and reading.count > count
-            if has_gone_on or anyio.current_time() > began + pause:
+            has_progressed = reading.identity is not None and reading.count > count
+            if has_progressed or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
             # For a pending response, wait as long as the upstream requests, but at least a tenth of `pause`.
-            least = pause / 10 if reading.identity is not None and reading.pause else pause
-            await anyio.sleep(max(reading.pause, least))
+            min_pause = pause / 10 if reading.identity is not None and reading.pause else pause
+            await anyio.sleep(max(reading.pause, min_pause))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
-    async def _get(self, reading: _StreamReading) -> int:
-        headers = self._headers(_OPENED)
+    async def _open_stream(self, reading: _StreamReading) -> int:
+        headers = self._headers(_GET_HEADERS)
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
         try:
             async with stream_within_origin(self._client, "GET", self._url, headers=headers) as response:
-                if response.status_code == HTTPStatus.OK and _kind_of(response) == _EVENTS:
+                if response.status_code == HTTPStatus.OK and _media_type(response) == _EVENTS:
                     await self._read(response, reading)
                 return response.status_code
-        except RefusedError as refused:
-            return refused.status or HTTPStatus.BAD_GATEWAY
+        except RefusedError as refusal:
+            return refusal.status or HTTPStatus.BAD_GATEWAY
         except Exception as error:  # noqa: BLE001 - a failed stream must not end the session
             logger.info("a stream from an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
@@ -563,16 +580,16 @@ class StreamableWriter(_Writer):
                 if event.retry is not None:
                     reading.pause = min(event.retry, MAX_RETRY_MS) / 1000
                 if event.data:
-                    self._take(event.data, reading, is_stream=True)
+                    self._receive(event.data, reading, is_stream=True)
                 if reading.is_answered:
                     return
         except OverflowError:
-            reading.last_event, reading.why = "", "its answer is too long, or not an event stream"
+            reading.last_event, reading.problem = "", "its answer is too long, or not an event stream"
 
-    def _take(self, said: bytes, reading: _StreamReading, *, is_stream: bool = False) -> None:
-        messages = _messages_of(said)
-        if not messages and reading.why != _JUNK:
-            reading.why = _JUNK
+    def _receive(self, data: bytes, reading: _StreamReading, *, is_stream: bool = False) -> None:
+        messages = _messages_of(data)
+        if not messages and reading.problem != _INVALID_MESSAGE:
+            reading.problem = _INVALID_MESSAGE
             logger.info("an upstream sent something other than a JSON-RPC message")
         for message in messages:
             reading.count += 1
@@ -586,12 +603,12 @@ class StreamableWriter(_Writer):
             self.inbox.put(message)
 
 
-def _messages_of(said: bytes) -> list[Message]:
+def _messages_of(data: bytes) -> list[Message]:
     """Return the messages in an event or a response body; none for other content, such as `ping`."""
     try:
-        return [read_message(said)]
+        return [read_message(data)]
     except ValueError:
-        text = said.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
         return messages_in(text, text.encode())[0]
 
 
@@ -601,18 +618,18 @@ async def sse_streams(
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older HTTP+SSE transport: the server sends its messages on one stream, and gets messages by POST."""
     inbox = Inbox()
-    inbox.cleaned = transport.without_secrets
+    inbox.transform = transport.without_secrets
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The first event says where to post messages.
-        is_told = False
+        has_address = False
         try:
             async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
-                if event.name == "endpoint" and not is_told:
+                if event.name == "endpoint" and not has_address:
                     address = urljoin(url, event.data.decode("utf-8", "replace"))
                     if urlsplit(address)[:2] != urlsplit(url)[:2]:
                         break
-                    is_told = True
+                    has_address = True
                     task_status.started(address)
                 elif event.data:
                     for message in _messages_of(event.data):
@@ -621,19 +638,19 @@ async def sse_streams(
             logger.info("an upstream did not send an event stream (%s)", type(error).__name__)
         finally:
             inbox.close()
-        if not is_told:
+        if not has_address:
             raise UnusableAnswerError(
                 "its stream does not begin with an address, on the same server, to which messages can be posted"
             )
 
     async with (
         _careful_client(headers, transport) as client,
-        stream_within_origin(client, "GET", url, headers=_OPENED) as response,
+        stream_within_origin(client, "GET", url, headers=_GET_HEADERS) as response,
         anyio.create_task_group() as tasks,
     ):
         if not response.is_success:
-            raise UnusableAnswerError(_redirected(response))
-        if _kind_of(response) != _EVENTS:
+            raise UnusableAnswerError(_redirect_error(response))
+        if _media_type(response) != _EVENTS:
             raise UnusableAnswerError("its answer is not an event stream")
         address = await tasks.start(read, response)
         yield inbox, SseWriter(client, address, tasks, inbox)
@@ -641,7 +658,10 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older HTTP+SSE transport. Responses arrive on the stream; errors in sending also go to the inbox."""
+    """Speaks the older HTTP+SSE transport.
+
+    Responses arrive on the stream; if a request cannot be sent, an error response for it is put into the inbox.
+    """
 
     takes_headers = False
 
@@ -649,18 +669,18 @@ class SseWriter(_Writer):
         """Send a message. If it is a request, do not wait until it is accepted, because some servers delay that."""
         del headers
         if isinstance(message, Request):
-            self._begin(message, _POSTED, is_modern=False)
+            self._begin(message, _POST_HEADERS, is_modern=False)
             return
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
             scope, _ = self._open.get((message.params or {}).get("requestId", ""), (None, False))
             if scope is not None:
                 scope.cancel()
-        await self._tell(message, _POSTED)
+        await self._deliver(message, _POST_HEADERS)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        async with self._posted(request, headers) as response:
+        async with self._post(request, headers) as response:
             if not response.is_success:
-                raise RefusedError(_redirected(response))
+                raise RefusedError(_redirect_error(response))
 
 
 @dataclass(slots=True)
@@ -673,7 +693,7 @@ class Event:
     retry: int | None = None  # milliseconds
 
 
-async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGenerator[Event]:
+async def events_in(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[Event]:
     """Yield the events of a stream (WHATWG HTML, 9.2), which is always UTF-8, regardless of the declared charset.
 
     Raises:
@@ -686,21 +706,21 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
             await anyio.lowlevel.checkpoint()
             piece = chunk[start : start + PIECE_BYTES].removeprefix(b"\n" if ends_in_cr else b"")
             ends_in_cr = piece.endswith(b"\r")
-            first, *others = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            first, *other_parts = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
             line += first
-            for part in others:
-                whole, line[:] = bytes(line), part
+            for part in other_parts:
+                full_line, line[:] = bytes(line), part
                 if is_first:
-                    is_first, whole = False, whole.removeprefix(codecs.BOM_UTF8)
-                if not whole and event is not None:
+                    is_first, full_line = False, full_line.removeprefix(codecs.BOM_UTF8)
+                if not full_line and event is not None:
                     event.data = b"\n".join(data)
                     yield event
                     event, data, size = None, [], 0
-                if not whole or whole[:1] == b":":
+                if not full_line or full_line[:1] == b":":
                     continue
                 event = event or Event()
-                size += len(whole) + LINE_COST
-                name, _, value = whole.partition(b":")
+                size += len(full_line) + LINE_COST
+                name, _, value = full_line.partition(b":")
                 value = value.removeprefix(b" ")
                 text = value[:MAX_ID_CHARS].decode("utf-8", "replace")
                 if name == b"data":
@@ -711,5 +731,5 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
                     event.id = text  # any other value could not be sent back in a header
                 elif name == b"retry" and value.isdigit():
                     event.retry = int(value[:9])
-            if size + len(line) > most_bytes:
+            if size + len(line) > max_bytes:
                 raise OverflowError

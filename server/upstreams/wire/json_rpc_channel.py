@@ -53,8 +53,8 @@ CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to a
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
-"""Maximum number of abandoned requests remembered by id. For further ones, only the client is remembered, for at most
-the same number of clients.
+"""Maximum number of abandoned requests remembered by id. Above this limit, only the client of each request is
+remembered, for at most the same number of clients.
 """
 
 
@@ -85,19 +85,23 @@ class Challenge:
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
-    told: str = field(default="", repr=False, compare=False)  # the whole response, as a clause in this server's words
+    # The whole response, as a clause in this server's words
+    description: str = field(default="", repr=False, compare=False)
 
     def parameter(self, name: str) -> str | None:
         """Return a parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` if it is missing."""
         for scheme in self.schemes:
-            for found in _PARAMETER.finditer(scheme):
-                if found[1].lower() == name:
-                    return found[3] if found[2] is None else re.sub(r"\\(.)", r"\1", found[2])
+            for match in _PARAMETER.finditer(scheme):
+                if match[1].lower() == name:
+                    return match[3] if match[2] is None else re.sub(r"\\(.)", r"\1", match[2])
         return None
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help. With status 403 and no scheme, the server wants something other than a login."""
+        """Whether a login could help.
+
+        It does not help if the status is 403 and the response names no authentication scheme.
+        """
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -121,13 +125,15 @@ class UnreachableError(Exception):
 def why_failed(error: BaseException) -> str:
     """Return why a request to an upstream failed, as a clause that is safe to show to everybody."""
     match error:
-        case UnusableAnswerError(why=why):
-            return f"it gave no usable answer: {why}"
+        case UnusableAnswerError(reason=reason):
+            return f"it gave no usable answer: {reason}"
         case UpstreamError(method=method):
             from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
 
-            reason = quoted(str(error.error.get("message", "")))
-            return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"
+            quoted_message = quoted(str(error.error.get("message", "")))
+            return (
+                f"it answered {method or 'a request'} with error {error.code}{quoted_message and f': {quoted_message}'}"
+            )
         case TimeoutError():
             return "it did not answer in time"
         case _:
@@ -135,11 +141,11 @@ def why_failed(error: BaseException) -> str:
 
 
 class LoginError(Exception):
-    """A login cannot continue. `why` is a clause; `code` is the RFC 6749 error, if any."""
+    """A login cannot continue. `reason` is a clause; `code` is the RFC 6749 error, if any."""
 
-    def __init__(self, why: str, code: str = "") -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.code = code
 
 
@@ -161,8 +167,8 @@ class Credentials(Protocol):
         """
         ...
 
-    async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` header to replace the rejected one (`used`), if there is one.
+    async def renew(self, old_header: str | None) -> str | None:
+        """Return a new `Authorization` header to replace the rejected one (`old_header`), if there is one.
 
         Raises:
             LoginError: No `Authorization` header is available now.
@@ -171,11 +177,11 @@ class Credentials(Protocol):
 
 
 class UnusableAnswerError(RelayError):
-    """A response is invalid, and no other response will arrive; `why` is a clause in this server's words."""
+    """A response is invalid, and no other response will arrive; `reason` is a clause in this server's words."""
 
-    def __init__(self, why: str, challenge: Challenge | None = None) -> None:
+    def __init__(self, reason: str, challenge: Challenge | None = None) -> None:
         super().__init__()
-        self.why = why
+        self.reason = reason
         self.challenge = challenge  # the server's challenge, if it requires a login
 
 
@@ -191,18 +197,18 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # marks errors tha
 
 
 def unusable(
-    identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
+    identity: RequestId, reason: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
 ) -> ErrorResponse:
     """Return the error that a transport creates for an invalid response, with a reason in this server's words."""
-    said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
-    return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
+    details = is_unknown_session if challenge is None else [challenge.status, challenge.description, *challenge.schemes]
+    return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": reason, "data": {_UNUSABLE: details}})
 
 
 def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
-    why, said = error["message"], error["data"][_UNUSABLE]
-    if isinstance(said, bool):
-        return SessionUnknownError(why) if said else UnusableAnswerError(why)
-    return UnusableAnswerError(why, Challenge(said[0], tuple(said[2:]), said[1]))
+    reason, details = error["message"], error["data"][_UNUSABLE]
+    if isinstance(details, bool):
+        return SessionUnknownError(reason) if details else UnusableAnswerError(reason)
+    return UnusableAnswerError(reason, Challenge(details[0], tuple(details[2:]), details[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +243,7 @@ class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] | None = None  # transforms each message on arrival
+        self.transform: Callable[[Message], Message] | None = None  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -247,8 +253,8 @@ class Inbox:
 
     def put(self, message: Message, size: int = 0) -> None:
         """Add a message; a listener gets it at once."""
-        if self.cleaned is not None:
-            message = self.cleaned(message)
+        if self.transform is not None:
+            message = self.transform(message)
         if self._listener is not None:
             self._listener(message)
             return
@@ -317,17 +323,18 @@ class PendingRequest:
     """Called when the response arrives or the connection is lost, and when the caller stops waiting; possibly twice."""
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
-    _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the latest queued progress message
-    _dropped: int = 0
+    _queued_bytes: int = 0
+    _last_progress: Progress | None = None  # the latest queued progress message
+    _dropped_count: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
     _questions: int = 0  # the number of open questions that the request may have caused
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Report `Expired` after `seconds` without progress, but the first time after `first`, if given.
+        """Report `Expired` after `seconds` without progress.
 
-        If `seconds` is `None`, the request never expires.
+        If `first` is given, the first wait is `first` seconds instead. If `seconds` is `None`, the request never
+        expires.
         """
         self._patience = seconds
         wait = seconds if first is None else first
@@ -350,25 +357,25 @@ class PendingRequest:
             self.expect(self._patience)  # progress restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
-            self._observed(event)
+            self._report_answer(event)
             if self.at_end is not None:
                 self.at_end()
         elif self._events:
             if is_progress or isinstance(event, Notice):
                 event.size = len(to_json(event.params, inf_nan_mode="null"))
-                if len(self._events) >= MAX_EVENTS or self._waiting_bytes + event.size > MAX_EVENT_BYTES:
+                if len(self._events) >= MAX_EVENTS or self._queued_bytes + event.size > MAX_EVENT_BYTES:
                     if not is_progress:
-                        self._dropped += 1
+                        self._dropped_count += 1
                         return
-                    if (newest := self._newest) is not None:
-                        self._waiting_bytes += event.size - newest.size
+                    if (newest := self._last_progress) is not None:
+                        self._queued_bytes += event.size - newest.size
                         newest.params, newest.size = event.params, event.size
                         return
-                self._waiting_bytes += event.size
+                self._queued_bytes += event.size
             elif event in self._events:
                 return  # an equal event is already queued
         if is_progress:
-            self._newest = event
+            self._last_progress = event
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -382,9 +389,9 @@ class PendingRequest:
                 self._waiter = None
         event = self._events.popleft()
         if type(event) is Progress or type(event) is Notice:
-            self._waiting_bytes -= event.size
-            if event is self._newest:
-                self._newest = None
+            self._queued_bytes -= event.size
+            if event is self._last_progress:
+                self._last_progress = None
         return event
 
     async def result(self) -> Json:
@@ -396,18 +403,20 @@ class PendingRequest:
                     raise event.problem
                 return event.result
 
-    def _observed(self, answer: RpcAnswer | None) -> None:
+    def _report_answer(self, answer: RpcAnswer | None) -> None:
         if self.on_answer is not None:
             on_answer, self.on_answer = self.on_answer, None
             on_answer(answer)
 
     async def aclose(self) -> None:
         """Stop waiting for the response. If the upstream has not responded, it is notified of the cancellation."""
-        if self._dropped:
-            logger.info("notifications dropped during a call, because its client reads too slowly: %d", self._dropped)
-            self._dropped = 0
+        if self._dropped_count:
+            logger.info(
+                "notifications dropped during a call, because its client reads too slowly: %d", self._dropped_count
+            )
+            self._dropped_count = 0
         if not self.is_answered:
-            self._observed(None)
+            self._report_answer(None)
             await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()
@@ -417,7 +426,10 @@ class Observer(Protocol):
     """Observes the requests to an upstream."""
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Return the final parameters of a request to send, and a callback for its response (`None` if none came)."""
+        """Return the parameters to send with a request, and a callback.
+
+        The callback must be called with the response, or with `None` if there was none.
+        """
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
@@ -430,9 +442,9 @@ class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
     `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`; in a session, that is
-    `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`. `on_notification` gets
-    notifications other than progress. `on_refusal` is called with the challenge if the server requires a login and no
-    other request is open, and with `None` if the server no longer knows the session.
+    `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`. `on_notification` is called
+    with each notification other than progress. `on_refusal` is called with the challenge if the server requires a login
+    and no other request is open, and with `None` if the server no longer knows the session.
     """
 
     writer: MessageWriter
@@ -442,10 +454,10 @@ class JsonRpcChannel:
     observer: Observer | None = None
     _next_id: int = field(default=0, init=False)
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
-    """The requests with a waiting caller."""
+    """The requests whose callers are still waiting for a response."""
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
     """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
-    _uncounted: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
     unfinished. The empty key stands for all clients above the limit.
     """
@@ -468,7 +480,7 @@ class JsonRpcChannel:
     def receive(self, message: Message) -> None:
         try:
             match message:
-                case Response(identity, said) | ErrorResponse(identity, said):
+                case Response(identity, content) | ErrorResponse(identity, content):
                     number = identity if type(identity) is int else own_number(identity)
                     pending = self._pending.pop(number, None)
                     if pending is None:
@@ -476,19 +488,19 @@ class JsonRpcChannel:
                         logger.debug("an upstream answered a request that nobody is waiting for")
                         return
                     is_result = isinstance(message, Response)
-                    remove_own_keys(said, is_list=is_result and pending.method.endswith("/list"))
+                    remove_own_keys(content, is_list=is_result and pending.method.endswith("/list"))
                     if is_result:
-                        pending.put(RpcAnswer(said))
-                    elif _UNUSABLE in as_mapping(said.get("data")):
-                        unusable_answer = _unusable_answer(said)
+                        pending.put(RpcAnswer(content))
+                    elif _UNUSABLE in as_mapping(content.get("data")):
+                        unusable_answer = _unusable_answer(content)
                         pending.put(RpcAnswer({}, unusable_answer))
                         challenge = unusable_answer.challenge
-                        is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
+                        is_unauthorized = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
                         is_unknown = isinstance(unusable_answer, SessionUnknownError)
-                        if is_unknown or (is_shut and not self._pending):
+                        if is_unknown or (is_unauthorized and not self._pending):
                             self.on_refusal(challenge)
                     else:
-                        pending.put(RpcAnswer({}, UpstreamError(said, pending.method)))
+                        pending.put(RpcAnswer({}, UpstreamError(content, pending.method)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
                     self.on_request(identity, method, params)
@@ -514,18 +526,18 @@ class JsonRpcChannel:
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._tell_expired)
+            self._timer = self._loop.call_at(deadline, self._report_expired)
         return deadline
 
-    def _tell_expired(self) -> None:
+    def _report_expired(self) -> None:
         self._timer, now = None, self._loop.time()
         for pending in tuple(self._pending.values()):
             if pending.deadline is not None and pending.deadline <= now:
                 pending.deadline = None
                 pending.put(Expired())
-        coming = [pending.deadline for pending in self._pending.values() if pending.deadline is not None]
-        if coming:
-            self._timer = self._loop.call_at(min(coming), self._tell_expired)
+        deadlines = [pending.deadline for pending in self._pending.values() if pending.deadline is not None]
+        if deadlines:
+            self._timer = self._loop.call_at(min(deadlines), self._report_expired)
 
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
@@ -563,11 +575,11 @@ class JsonRpcChannel:
         """
         if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
             self._forget_abandoned()
-            until = self._loop.time() + ABANDONED_SECONDS
+            expires_at = self._loop.time() + ABANDONED_SECONDS
             if len(self._abandoned) < MAX_ABANDONED:
-                self._abandoned[pending.identity] = pending.client_key, until
+                self._abandoned[pending.identity] = pending.client_key, expires_at
             else:
-                self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
+                self._extra_clients[pending.client_key if len(self._extra_clients) < MAX_ABANDONED else ""] = expires_at
         if pending.method not in NEVER_CANCELLED and not self._is_lost:
             params = {"requestId": pending.identity, "reason": "The caller has stopped waiting."}
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -576,14 +588,16 @@ class JsonRpcChannel:
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Return whether a client other than `client_key` may have an abandoned request."""
         self._forget_abandoned()
-        clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
+        clients = {client for client, _ in self._abandoned.values()} | self._extra_clients.keys()
         return any(not client_key or client != client_key for client in clients)
 
     def _forget_abandoned(self) -> None:
         now = self._loop.time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        self._uncounted = {client: until for client, until in self._uncounted.items() if until > now}
+        self._extra_clients = {
+            client: expires_at for client, expires_at in self._extra_clients.items() if expires_at > now
+        }
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
@@ -625,7 +639,8 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. Elsewhere in a message, the same text means nothing, because a message may contain any text.
+"""The start of a response. This pattern counts only at the start of a message, because the rest of a message may
+contain any text.
 """
 
 
@@ -640,11 +655,11 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
         with suppress(ValueError):
             parts = from_json(text, allow_inf_nan=False)
     for part in cast("list[Any]", parts)[:MAX_TOGETHER]:
-        written = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
+        encoded = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
         try:
-            messages.append(read_message(written))
+            messages.append(read_message(encoded))
         except ValueError:
-            if written and (failure := _failure_for(written)) is not None:
+            if encoded and (failure := _failure_for(encoded)) is not None:
                 messages.append(failure)
     if messages:
         return messages, True
@@ -669,9 +684,9 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 
 
 def failure_for_ends(
-    ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
+    ends: bytes, reason: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
     """Return the error for a response of which only the beginning and the end were kept; `None` for other messages."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
-    return None if identity is None else unusable(identity, why)
+    return None if identity is None else unusable(identity, reason)

@@ -34,10 +34,10 @@ MAX_HOPS = 8  # maximum number of coretools-mcp servers that a request may pass 
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
-_DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
+_DATA_KEYS = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """Keys of possibly large data, which is searched only if its JSON contains this server's prefix."""
 
-_OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
+_PROTOCOL_KEYS: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
@@ -46,52 +46,54 @@ for a response forever.
 """
 
 _COMPOUND = frozenset({dict, list})
-_LISTED = 2  # the depth of list items in a response
+_ITEM_DEPTH = 2  # the depth of list items in a response
 
 
-def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
+def remove_own_keys(message: Json, *, is_list: bool = False) -> None:
     """Remove this server's keys, in place, from every `_meta` of an upstream's message.
 
     Protocol keys that some clients cannot read are removed too. A list and its items keep the ids of the
     coretools-mcp servers that they came through (`CHAIN_KEY`).
     """
-    parts: list[Any] = [said]
+    parts: list[Any] = [message]
     depth = 0
     while parts:
-        within: list[Any] = []
+        children: list[Any] = []
         for part in parts:
             if type(part) is list:
-                within += cast("list[Any]", part)
+                children += cast("list[Any]", part)
                 continue
             # Fast path: a result may have very many blocks, mostly text without `_meta`.
             fields = as_mapping(part)
             if _COMPOUND.isdisjoint(map(type, fields.values())):
                 continue
             if meta := as_mapping(fields.get("_meta")):
-                kept = CHAIN_KEY if is_list and depth <= _LISTED else ""
-                ours = [key for key in meta if key != kept and f"{key.lower()}/".startswith(OWN_KEYS)]
+                kept_key = CHAIN_KEY if is_list and depth <= _ITEM_DEPTH else ""
+                own_keys = [key for key in meta if key != kept_key and f"{key.lower()}/".startswith(OWN_KEYS)]
                 if not depth:
-                    ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
-                for key in ours:
+                    own_keys += [
+                        key for key, is_valid in _PROTOCOL_KEYS.items() if key in meta and not is_valid(meta[key])
+                    ]
+                for key in own_keys:
                     del meta[key]
                 # Remove `_meta` only if it has become empty here: one that was already empty may be a schema.
-                if ours and not meta:
+                if own_keys and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
                 if type(value) not in _COMPOUND:
                     continue
-                if name in _DATA:
+                if name in _DATA_KEYS:
                     # Searching the JSON costs a fraction of visiting each part.
                     with suppress(ValueError):
                         if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
                             continue
-                within.append(value)
-        parts, depth = within, depth + 1
+                children.append(value)
+        parts, depth = children, depth + 1
 
 
-def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Add the upstream's alias, and `more`, to the `_meta` of an item or question from that upstream."""
-    return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
+def with_origin(item: Mapping[str, Any], alias: str, **extra: str) -> Json:
+    """Add the upstream's alias, and `extra`, to the `_meta` of an item or question from that upstream."""
+    return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **extra}}}
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
-    return tuple(each for each in cast("list[Any]", chain)[: MAX_HOPS * 8] if isinstance(each, str))
+    return tuple(server_id for server_id in cast("list[Any]", chain)[: MAX_HOPS * 8] if isinstance(server_id, str))
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
@@ -120,31 +122,32 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
 
 def has_passed_here(item: Mapping[str, Any]) -> bool:
     """Return whether a listed item has come through this server itself, or through too many servers."""
-    passed = chain_of(as_mapping(item.get("_meta")))
-    return THIS_SERVER in passed or len(passed) >= MAX_HOPS
+    chain = chain_of(as_mapping(item.get("_meta")))
+    return THIS_SERVER in chain or len(chain) >= MAX_HOPS
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server does not get items that would loop; other clients do not get server ids.
+    Another coretools-mcp server does not receive items that have already passed through it or through too many servers;
+    other clients do not receive server ids.
     """
-    asker = set(chain_of(meta))
-    found: list[Json] = []
+    client_chain = set(chain_of(meta))
+    new_items: list[Json] = []
     for item in items:
-        own = as_mapping(item.get("_meta"))
-        passed = chain_of(own)
-        if asker and (len(passed) >= MAX_HOPS or asker.intersection(passed)):
+        item_meta = as_mapping(item.get("_meta"))
+        chain = chain_of(item_meta)
+        if client_chain and (len(chain) >= MAX_HOPS or client_chain.intersection(chain)):
             continue
-        if not asker and CHAIN_KEY not in own:
-            found.append(dict(item))
+        if not client_chain and CHAIN_KEY not in item_meta:
+            new_items.append(dict(item))
             continue
-        marked = {key: value for key, value in own.items() if key != CHAIN_KEY}
-        if asker:
-            marked[CHAIN_KEY] = [THIS_SERVER, *passed]
-        listed = {key: value for key, value in item.items() if key != "_meta"}
-        found.append({**listed, "_meta": marked} if marked else listed)
-    return found
+        new_meta = {key: value for key, value in item_meta.items() if key != CHAIN_KEY}
+        if client_chain:
+            new_meta[CHAIN_KEY] = [THIS_SERVER, *chain]
+        new_item = {key: value for key, value in item.items() if key != "_meta"}
+        new_items.append({**new_item, "_meta": new_meta} if new_meta else new_item)
+    return new_items
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:

@@ -48,7 +48,7 @@ logger.setLevel(logging.INFO)
 LOG_LINE_BYTES = 1 << 14  # maximum number of bytes of a line that are examined for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
-LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
+LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; further lines are only counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
 """Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
@@ -56,7 +56,7 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
-LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
+LARGE_READ_BYTES = 1 << 18  # bytes per read under load; otherwise, as many as a pipe's initial capacity
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
@@ -78,32 +78,32 @@ class StderrLog:
         self._alias = alias
         self._log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.last: deque[str] = deque(maxlen=LAST_LINES)
-        self._begun = -1.0
-        self._shown = 0
-        self._left_out = 0
+        self._window_start = -1.0
+        self._shown_count = 0
+        self._hidden_count = 0
 
     @property
     def is_full(self) -> bool:
-        return self._shown >= LOG_LINES_PER_SECOND and time.monotonic() < self._begun + 1
+        return self._shown_count >= LOG_LINES_PER_SECOND and time.monotonic() < self._window_start + 1
 
-    def add(self, line: bytes, what: str = "") -> None:
+    def add(self, line: bytes, prefix: str = "") -> None:
         if self.is_full:
-            self._left_out += 1
+            self._hidden_count += 1
             return
-        if time.monotonic() >= self._begun + 1:
+        if time.monotonic() >= self._window_start + 1:
             self.close()
-            self._begun, self._shown = time.monotonic(), 0
-        self._shown += 1
+            self._window_start, self._shown_count = time.monotonic(), 0
+        self._shown_count += 1
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
-        shown = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
-        self.last.append(shown)
-        self._log.info("upstream %s: %s%s", self._alias, what, shown)
+        visible_text = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
+        self.last.append(visible_text)
+        self._log.info("upstream %s: %s%s", self._alias, prefix, visible_text)
 
     def close(self) -> None:
-        if self._left_out:
-            self._log.info("upstream %s: %d further line(s) not shown", self._alias, self._left_out)
-            self._left_out = 0
+        if self._hidden_count:
+            self._log.info("upstream %s: %d further line(s) not shown", self._alias, self._hidden_count)
+            self._hidden_count = 0
 
 
 class PipeReader:
@@ -218,15 +218,15 @@ class StdoutReader(PipeReader):
             return
         began = self.loop.time()
         data = self.read()
-        took = self.loop.time() - began
+        elapsed = self.loop.time() - began
         if len(data) == self.read_bytes == USUAL_PIPE_BYTES:
             self.read_bytes = LARGE_READ_BYTES
             enlarge(self.descriptor)
         if not self.is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
             self.pause()
-        elif took > TURN_SECONDS and not self.is_ended:
+        elif elapsed > TURN_SECONDS and not self.is_ended:
             # Give other tasks as much time as this iteration took.
-            self.pause(took)
+            self.pause(elapsed)
 
     def take_line(self, line: bytes) -> None:
         """Handle a message; invalid UTF-8 in it is replaced."""
@@ -293,7 +293,7 @@ class StdinWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        """Write the next pieces, as far as the pipe accepts them; the rest is written when the pipe has room."""
+        """Write as much of the next pieces as the pipe accepts; the rest is written when the pipe has room."""
         try:
             self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):
@@ -342,14 +342,14 @@ class UpstreamProgram:
             return os.path.join(folder, self.command), folder
         entries = self.environment.get("PATH", os.defpath).split(os.pathsep)
         search_path = os.pathsep.join(os.path.join(folder, entry) for entry in entries)
-        found = shutil.which(self.command, path=search_path)
-        if found is None:
+        path = shutil.which(self.command, path=search_path)
+        if path is None:
             raise PermissionError if shutil.which(self.command, os.F_OK, search_path) else FileNotFoundError
-        return found, folder
+        return path, folder
 
     async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
         """Start the program. Also returns the descriptor for its standard input, which the caller must close."""
-        standard_input, writing = os.pipe()
+        standard_input, input_descriptor = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)
             spec = ProcessSpec(
@@ -360,9 +360,9 @@ class UpstreamProgram:
                 descriptors={0: standard_input},
                 separates_errors=True,
             )
-            return await starter.start(spec), writing
+            return await starter.start(spec), input_descriptor
         except BaseException as error:
-            os.close(writing)
+            os.close(input_descriptor)
             if isinstance(error, StartFailedError):
                 raise OSError(error.number, "the upstream was not started") from None
             raise
@@ -381,12 +381,12 @@ async def stdio_streams(
     Raises:
         OSError: The program cannot be started.
     """
-    process, writing = await program.start(starter)
-    os.set_blocking(writing, False)
+    process, input_descriptor = await program.start(starter)
+    os.set_blocking(input_descriptor, False)
     log = StderrLog(alias)
     errors = PipeReader(process.errors, log)
     output = StdoutReader(process.output, log)
-    writer = StdinWriter(writing, on_lost=output.finish)
+    writer = StdinWriter(input_descriptor, on_lost=output.finish)
 
     async def end_with_program() -> None:
         # The connection is closed when the program exits, even if other processes hold its output open.
@@ -398,10 +398,10 @@ async def stdio_streams(
         yield output.inbox, writer
     finally:
         with anyio.CancelScope(shield=True):
-            own_end = None
+            exit_status = None
             if output.is_ended:
                 with anyio.move_on_after(ENDED_SECONDS):
-                    own_end = await process.wait()
+                    exit_status = await process.wait()
             output.discard()
             with anyio.move_on_after(FLUSH_SECONDS):
                 await writer.flush()
@@ -416,4 +416,4 @@ async def stdio_streams(
             log.close()
             process.close()
             if on_end is not None:
-                on_end(ProgramEnd(own_end, tuple(log.last)))
+                on_end(ProgramEnd(exit_status, tuple(log.last)))

@@ -41,7 +41,8 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` takes two arguments: a callback for when the connection seems to be lost, and the workspace folders.
+    `open` takes two arguments: a callback that is called when the connection seems to be lost, and the workspace
+    folders.
     """
 
     name: str
@@ -59,25 +60,25 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with a description of how a program exited. A remote server gets the token of `login`, and is
-    reached through the proxy from the environment if `by_proxy` is true.
+    `on_end` is called with a description of how a program exited. Requests to a remote server carry the token of
+    `login`, and go through the proxy from the environment if `by_proxy` is true.
     """
     if entry.transport == "stdio":
         cwd = os.path.expanduser(entry.cwd or "")
 
         def start(_: object, folders: Sequence[str]) -> AbstractAsyncContextManager[Streams]:
             # Skip the root of the file system, which a client may report as a folder.
-            first = next((each for each in folders if each != os.sep), "")
+            first = next((folder for folder in folders if folder != os.sep), "")
             return _program(alias, entry, starter, on_end, os.path.join(first, cwd) if first or cwd else None)
 
         return [Transport("stdio", start)]
     from server.upstreams.wire.http_upstream import CarefulTransport, sse_streams, streamable_streams  # noqa: PLC0415 - imported only for HTTP
 
     url, headers = entry.endpoint or "", entry.headers
-    careful = partial(CarefulTransport, login=login, by_proxy=by_proxy)
-    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, careful(on_doubt)))
-    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, careful(on_doubt)))
-    return [each for each in (http, sse) if entry.transport in (each.name, "detect", None)]
+    make_transport = partial(CarefulTransport, login=login, by_proxy=by_proxy)
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, make_transport(on_doubt)))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, make_transport(on_doubt)))
+    return [transport for transport in (http, sse) if entry.transport in (transport.name, "detect", None)]
 
 
 @asynccontextmanager
@@ -96,16 +97,16 @@ async def _program(
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
 
         # Windows has no broker, so the SDK starts the program.
-        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as working_folder:
             parameters = StdioServerParameters(
                 command=entry.command or "",
                 args=list(entry.args),
                 env=environment,
-                cwd=place,
+                cwd=working_folder,
                 encoding_error_handler="replace",
             )
-            async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
-                yield _SdkReader(reading), _SdkWriter(writing)
+            async with stdio_client(parameters, errlog=sys.stderr) as (read_stream, write_stream):
+                yield _SdkReader(read_stream), _SdkWriter(write_stream)
         return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 

@@ -244,7 +244,7 @@ def test_a_client_that_renders_no_fields_can_be_asked_for_yes_or_no(
 def test_a_client_that_only_opens_addresses_is_not_sent_a_form(revision: str, servers: Servers) -> None:
     profile = Profile(f"url-only-{revision}", revision, {"elicitation": {"url": {}}})
     with talking(servers, "http", profile, DEFAULTS) as client:
-        is_refused(client, servers, "no form elicitation")
+        is_refused(client, servers, "does not declare form elicitation")
 
 
 @pytest.mark.requirement("roots.client")

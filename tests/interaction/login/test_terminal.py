@@ -134,7 +134,7 @@ async def test_a_person_of_an_issuer_is_logged_in_by_the_command_that_they_are_t
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"Logged in to {ALIAS} as {person}")
     done = await scene.run("login", ALIAS, "--as", "https://other.example.com ada")
     assert done.returncode == 2
-    assert "nor a person of http.oauth.issuer" in done.stderr
+    assert "nor a user of http.oauth.issuer" in done.stderr
 
 
 @pytest.mark.requirement("login.command")

@@ -125,7 +125,7 @@ async def test_an_answer_given_after_another_change_is_for_what_was_shown(
         refused = await client.call("up__content", {})
         assert len(person.messages) == 1
         assert refused["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
-        assert "the server up has changed this tool since" in refused["content"][0]["text"]
+        assert "the server up has changed this tool in the meantime" in refused["content"][0]["text"]
         other.messages.clear()
         assert not (await client.call("up__content", {})).get("isError")
         (message,) = other.messages

@@ -89,6 +89,6 @@ async def test_an_old_list_is_read_again_when_a_client_lists(
         assert list(await client.listed("tools")) == ["up__old"]
         write(orders, "new")
         assert list(await client.listed("tools")) == ["up__old"]
-        monkeypatch.setattr("server.upstreams.connections.connection.LOOK_SECONDS", 0.0)
-        monkeypatch.setattr("server.upstreams.connections.pool.LOOK_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr("server.upstreams.connections.connection.MAX_LIST_AGE_SECONDS", 0.0)
+        monkeypatch.setattr("server.upstreams.connections.pool.REREAD_WAIT_SECONDS", 60.0)
         assert list(await client.listed("tools")) == ["up__new"]

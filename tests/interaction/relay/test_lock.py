@@ -188,7 +188,7 @@ async def test_what_stops_is_told_once_in_the_log(
     async with proxied(tmp_path, servers, "handshake", answer=Person("deny")) as client:
         for _ in range(3):
             await change(client, "up")
-    assert caplog.text.count("upstream up: not approved and blocked, new: 'added_0'") == 1
+    assert caplog.text.count("upstream up: tools blocked until approved, new: 'added_0'") == 1
     assert "'content'" not in caplog.text
 
 
@@ -212,7 +212,7 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
         await client.call("up__change", {})
         before = path.read_bytes()
         said = refusal_of(await client.call("up__content", {}))
-        assert "the server up has changed this tool since" in said
+        assert "the server up has changed this tool in the meantime" in said
     assert path.read_bytes() == before
 
 

@@ -586,7 +586,7 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
     up.hangs()
     async with serving(tmp_path, up, settings={"proxy": {"firstListWait": 100}}) as (_, client):
         assert await everything(client) == set()
-        assert caplog.text.count("the lists of a server from its last run cannot be used") == 1
+        assert caplog.text.count("the lists of a server from the last run cannot be used") == 1
         elsewhere = file.with_suffix(".elsewhere")
         before = elsewhere.read_bytes() if elsewhere.exists() else b""
         up.answers(**LISTED)

@@ -157,6 +157,6 @@ async def test_a_job_is_told_of_by_its_replica_and_named_with_it_by_the_others(s
     job, replica = found[0], found[1]
     for tool in ("read_background_output", "stop_background_job"):
         refused = await message_of(there, tool, job_id=job)
-        assert f"runs in the replica '{replica}'" in refused
+        assert f"runs on replica '{replica}'" in refused
         assert "Nothing was done" in refused
     assert "was ended" in await message_of(here, "stop_background_job", job_id=job)

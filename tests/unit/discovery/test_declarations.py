@@ -201,8 +201,8 @@ def test_a_name_that_clients_do_not_take_is_changed_and_told() -> None:
     assert weather.startswith("get-weather-now-")
     assert plain == "get-weather-now"
     assert len(long) == MAX_NAME
-    assert found.tools[weather].called == "get weather/now"
-    assert found.tools[long].called == "x" * 65
+    assert found.tools[weather].declared_name == "get weather/now"
+    assert found.tools[long].declared_name == "x" * 65
     assert [warning.partition(":")[0] for warning in found.warnings] == [
         f"'get weather/now' is published as '{weather}'",
         f"'{'x' * 65}' is published as '{long}'",

@@ -218,7 +218,7 @@ async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_o
     ours.setblocking(False)
     connection = SupervisorHandle(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
     with theirs:
-        theirs.sendall(broker_messages.framed(broker_messages.FAILED, errno.EAGAIN))
+        theirs.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
         await connection.run(launch)
     assert caught.value.number == errno.EAGAIN

@@ -40,7 +40,7 @@ def told(before: WorkspaceState, workspace: Workspace) -> str:
     line = changes_since(before, workspace, AbortSignal())
     if line:
         start, _, rest = line.partition(": ")
-        assert start == "Files that changed during this call, by the command or otherwise"
+        assert start == "Files that changed during this call, through the command or another program"
         line, _, end = rest.rpartition(". ")
         assert end == "undo_change cannot undo changes by commands."
     return line

@@ -101,7 +101,7 @@ async def test_a_job_that_has_ended_tells_how(shell: Shell, command: str, status
 async def test_a_job_runs_as_long_as_anything_of_it_runs(shell: Shell, root: Path) -> None:
     job = await started(shell, "(while [ ! -e go ]; do sleep 0.01; done) & exit 3")
     await until(lambda: job.exit is not None)
-    assert "running; its shell has ended, exit code 3" in text_of(await shell.list())
+    assert "running; its shell has exited (exit code 3" in text_of(await shell.list())
     (root / "go").touch()
     await over(job)
     assert job.status == "failed"

@@ -23,7 +23,7 @@ from tools.shell.private_folders import (
     PrivateFolder,
     PrivateFolders,
     empty_if_large,
-    make_place,
+    make_mount_point,
     remove_tree,
 )
 from tools.shell.running_program import MAX_WAITING
@@ -89,7 +89,7 @@ async def test_nothing_is_made_before_something_is_kept(store: PrivateFolders, t
 async def test_one_output_is_kept_up_to_its_limit_and_the_rest_is_counted(store: PrivateFolders) -> None:
     file = await written(store, b"a" * 60, b"b" * 60, b"c" * 10)
     assert Path(file.path).read_bytes() == b"a" * 60 + b"b" * 40
-    assert (file.kept, file.missing) == (100, 30)
+    assert (file.kept_bytes, file.missing) == (100, 30)
 
 
 @pytest.mark.requirement("shell.output.quota")
@@ -107,12 +107,12 @@ async def test_outputs_that_are_not_complete_stay_and_the_new_one_is_not_kept(st
     for file in files:
         file.write(b"x" * 100)
         await file.flush()
-    assert [(file.kept, file.missing) for file in files] == [(100, 0), (100, 0), (0, 100)]
+    assert [(file.kept_bytes, file.missing) for file in files] == [(100, 0), (100, 0), (0, 100)]
     assert [Path(file.path).exists() for file in files] == [True, True, False]
     await files[0].close()
     files[2].write(b"after a gap")
     await files[2].flush()
-    assert (files[2].kept, files[2].missing) == (0, 111)
+    assert (files[2].kept_bytes, files[2].missing) == (0, 111)
     for file in files:
         await file.close()
 
@@ -124,7 +124,7 @@ async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: Pri
     file.write(b"text")
     file.write(b"more")
     await file.close()
-    assert (file.kept, file.missing, file.waiting) == (0, 8, 0)
+    assert (file.kept_bytes, file.missing, file.waiting) == (0, 8, 0)
 
 
 @pytest.mark.requirement("shell.output.file")
@@ -431,8 +431,8 @@ def test_a_place_to_mount_on_is_made_in_the_scratch_folder_wherever_links_there_
     scratch.mkdir()
     (elsewhere / "file").write_text("kept")
     (scratch / "link").symlink_to(elsewhere)
-    assert make_place(str(scratch), ["link", "file"], is_file=True)
-    assert not make_place(str(scratch), ["link", "file"], is_file=True)
-    assert not make_place(str(scratch), ["link", "file", "folder"], is_file=False)
+    assert make_mount_point(str(scratch), ["link", "file"], is_file=True)
+    assert not make_mount_point(str(scratch), ["link", "file"], is_file=True)
+    assert not make_mount_point(str(scratch), ["link", "file", "folder"], is_file=False)
     assert (scratch / "link" / "file" / "folder").is_dir()
     assert [(path.name, path.read_text()) for path in elsewhere.iterdir()] == [("file", "kept")]

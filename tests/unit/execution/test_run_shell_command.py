@@ -265,7 +265,7 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
     assert (link.mime_type, link.size, result.facts["outputFile"]) == ("text/plain", 108_894, str(path))
     assert text.startswith(
         f"Note: the output is 108.9 kB long, and only its beginning and its end are shown. All of it is in {path}. "
-        "Read it with read_file, from the end with a negative offset.\nOutput:\n1\n2\n"
+        "Read it with read_file; a negative offset reads from the end.\nOutput:\n1\n2\n"
     )
     assert CUT_MARK in text
     assert text.endswith("\n19999\n20000")
@@ -299,7 +299,7 @@ async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -
 async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shell) -> None:
     result = await shell.anonymous().run("seq 1 20000; seq 1 100000")
     assert link_of(result) is None
-    assert "The rest was not kept. Print less, or write it to a file" in text_of(result)
+    assert "The rest was not kept. Print less, or write the output to a file" in text_of(result)
     assert output_of(result).endswith("\n100000")
 
 

@@ -83,7 +83,9 @@ async def test_the_limit_of_the_settings_holds_where_the_call_names_none(root: P
 
 @pytest.mark.requirement("shell.limit.time")
 async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -> None:
-    assert re.search(r"Note: the command took [12] s of 2 s\.", text_of(await shell.run("sleep 1.1", timeout=2000)))
+    assert re.search(
+        r"the command used [12] s of its 2 s time limit\.", text_of(await shell.run("sleep 1.1", timeout=2000))
+    )
 
 
 @pytest.mark.requirement("shell.limit.time")
@@ -191,7 +193,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
                 f"programs outside the sandbox execute, changed or vanished during the command: {root}/.envrc." in text
             )
             assert "Note: 7 of the files and folders" in text
-            assert "too deeply. Size: 3.0 GB. Files and folders: 2,000." in text
+            assert "too deeply nested. Size: 3.0 GB. Files and folders: 2,000." in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]
@@ -455,7 +457,7 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
 @pytest.mark.requirement("shell.background")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
-    assert "They were stopped, because this client can have no background jobs" in text_of(result)
+    assert "They were stopped, because this client cannot have background jobs" in text_of(result)
     assert not is_running(int(output_of(result)))
 
 

@@ -42,7 +42,7 @@ def arrive(gate: MountGate, told: bytes) -> None:
 @pytest.mark.requirement("sandbox.gate")
 @pytest.mark.parametrize(
     "other",
-    [{"at": "/sys"}, {"at": "/proc/self"}, {"device": "0:0"}, {"what": "/x"}, {"is_read_only": None}, {"layers": 9}],
+    [{"at": "/sys"}, {"at": "/proc/self"}, {"device": "0:0"}, {"source": "/x"}, {"is_read_only": None}, {"layers": 9}],
 )
 def test_a_mount_table_has_a_mount_only_if_all_of_it_is_as_expected(other: dict[str, object]) -> None:
     table = MountTable()
@@ -54,14 +54,14 @@ def test_a_mount_table_has_a_mount_only_if_all_of_it_is_as_expected(other: dict[
 @pytest.mark.requirement("sandbox.gate")
 def test_what_lies_under_a_mount_is_recorded_by_its_file_system() -> None:
     own = MountTable().bound_first("/proc/self")
-    assert (own.at, own.what) == ("/proc/self", "/self")
+    assert (own.at, own.source) == ("/proc/self", "/self")
 
 
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_mounted_what_was_meant_goes_on(gate: MountGate) -> None:
     held = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
-    gate.give_away()
+    gate.close_child_ends()
     await gate.wait_mounted()
     assert gate.check(gate.process(), [])
     while os.read(held, 1 << 16):
@@ -92,7 +92,7 @@ async def test_what_never_arrives_is_given_up(gate: MountGate) -> None:
 
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_has_ended_before_is_told_apart(gate: MountGate) -> None:
-    gate.give_away()
+    gate.close_child_ends()
     with pytest.raises(EndedEarlyError):
         await gate.wait_mounted()
 

@@ -19,7 +19,7 @@ from tools.files.workspace import contains
 from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
-    AutoRunLookout,
+    AutoRunScanner,
     is_harmless,
     move_away,
 )
@@ -29,7 +29,7 @@ from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPr
 from tools.shell.sandbox.visible_file_system import (
     Site,
     View,
-    _opened,  # pyright: ignore[reportPrivateUsage] - what it makes lies in the test's folder
+    _writable_by_consent,  # pyright: ignore[reportPrivateUsage] - what it makes lies in the test's folder
     sandbox_environment,
 )
 
@@ -106,7 +106,7 @@ def test_exactly_what_a_question_named_outside_is_opened_and_a_folder_is_made(tm
     (top / "file").touch()
     named = (f"{top}/new/", f"{top}/file", "no path", f"{top}/ws/inside")
     allowed = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK, writable=named)
-    assert _opened(Site(str(top)), allowed, [f"{top}/ws"]) == ([f"{top}/new"], [f"{top}/file"])
+    assert _writable_by_consent(Site(str(top)), allowed, [f"{top}/ws"]) == ([f"{top}/new"], [f"{top}/file"])
     assert (top / "new").is_dir()
 
 
@@ -153,12 +153,12 @@ def test_auto_run_files_are_found_wherever_they_are(root: Path) -> None:
     (root / "link").symlink_to("a")
     (root / "b").mkdir()
     (root / "b" / ".claude").symlink_to("../a")
-    found = AutoRunLookout().look(str(root))
+    found = AutoRunScanner().scan(str(root))
     assert set(found.pinned) == {str(root / ".git"), str(root / "vendor/x/.git")}
     assert set(found.read_only) == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "a")
     }
-    assert found.found == {
+    assert found.paths == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "b/.claude")
     }
 
@@ -168,15 +168,15 @@ def test_auto_run_files_are_found_wherever_they_are(root: Path) -> None:
 def test_what_appears_in_a_folder_that_is_remembered_is_found(root: Path) -> None:
     deep = root / "a" / "b"
     deep.mkdir(parents=True)
-    lookout = AutoRunLookout()
+    lookout = AutoRunScanner()
     while time.time_ns() - deep.stat().st_ctime_ns < SETTLED_NANOSECONDS:
-        assert lookout.look(str(root)).found == set()
+        assert lookout.scan(str(root)).paths == set()
         time.sleep(0.02)
-    assert lookout.look(str(root)).found == set()
+    assert lookout.scan(str(root)).paths == set()
     (deep / ".vscode").mkdir()
-    assert lookout.look(str(root)).found == {str(deep / ".vscode")}
+    assert lookout.scan(str(root)).paths == {str(deep / ".vscode")}
     (deep / ".vscode").rmdir()
-    assert lookout.look(str(root)).found == set()
+    assert lookout.scan(str(root)).paths == set()
 
 
 @only_posix
@@ -186,7 +186,7 @@ def test_looking_is_bounded_and_begins_at_the_top(root: Path) -> None:
         (root / "many" / str(number)).mkdir(parents=True)
     (root / "few").mkdir()
     (root / "few" / ".envrc").write_text("")
-    assert AutoRunLookout().look(str(root)).found == {str(root / "few" / ".envrc")}
+    assert AutoRunScanner().scan(str(root)).paths == {str(root / "few" / ".envrc")}
 
 
 @only_posix
@@ -231,7 +231,7 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
     _git("worktree", "add", "-q", "../tree", folder=first)
     _git("clone", "-q", "first", "second", folder=root)
     _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
-    new = AutoRunLookout().look(str(root)).found
+    new = AutoRunScanner().scan(str(root)).paths
     assert len(new) >= 8
     assert [path for path in sorted(new) if not is_harmless(path, [str(root)], new)] == []
 
@@ -274,7 +274,7 @@ def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, 
     own = root / "evil" / ".git" / "modules" / "logs"
     own.mkdir(parents=True)
     (own / "config").write_text("[core]\n\tfsmonitor = ./x\n")
-    found = AutoRunLookout().look(str(root)).found
+    found = AutoRunScanner().scan(str(root)).paths
     assert str(own / "config") in found
     (path,) = found - {str(own / "config")}
     assert not is_harmless(path, [str(root)], found)
@@ -286,10 +286,10 @@ def test_a_folder_of_hooks_that_is_a_link_is_kept_where_it_leads_and_is_never_ha
     (root / "githooks").mkdir()
     (root / ".git").mkdir()
     (root / ".git" / "hooks").symlink_to("../githooks")
-    found = AutoRunLookout().look(str(root))
-    assert found.found == {str(root / ".git" / "hooks")}
+    found = AutoRunScanner().scan(str(root))
+    assert found.paths == {str(root / ".git" / "hooks")}
     assert found.read_only == [str(root / "githooks")]
-    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)], found.found)
+    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)], found.paths)
 
 
 @only_posix

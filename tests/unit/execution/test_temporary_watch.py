@@ -58,7 +58,7 @@ class Limiting(Plain):
 
 @pytest.fixture
 async def shell(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Shell]:
-    monkeypatch.setattr(running_program, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(running_program, "SPACE_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(running_program, "FILES_STEP", 1)
     monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 50)
     async with shell_in(root, tmp_path, confinement=Limiting(root)) as made:

@@ -183,7 +183,7 @@ async def test_a_folder_whose_agent_ignore_file_is_not_understood_is_left_out_an
     (root / "sub" / ".qwenignore").write_text("*.key\n[[:foo:]]\n")
     result = await run(context, "**/*.py")
     assert await files(context, "**/*.py") == ["a.py"]
-    assert f".qwenignore in {root}/sub has a pattern in line 2 that is not understood" in str(result.llm_content)
+    assert f".qwenignore in {root}/sub has a pattern on line 2 that is not understood" in str(result.llm_content)
     assert await code_of(context, "**/*.py", path="sub") is ToolErrorType.PATH_IGNORED
 
 

@@ -144,7 +144,7 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
             file.write_text("#" * (MAX_IGNORE_FILE_BYTES + 1))
     (root / "a.txt").write_text("a")
     workspace = Workspace([str(root)])
-    for look in (agent_ignore_file, partial(refuse_hidden, done="read")):
+    for look in (agent_ignore_file, partial(refuse_hidden, verb="read")):
         with pytest.raises(ToolError, match="unknown what it hides") as caught:
             look(workspace, workspace.locate("a.txt"))
         assert caught.value.code is ToolErrorType.PATH_IGNORED
@@ -242,7 +242,7 @@ def test_a_pattern_that_is_not_understood_hides_the_folder_of_an_agent_ignore_fi
     (root / "sub").mkdir()
     (root / "sub" / ".geminiignore").write_text(f"# first\n*.key\n{pattern}\n")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="has a pattern in line 3 that is not understood") as caught:
+    with pytest.raises(ToolError, match="has a pattern on line 3 that is not understood") as caught:
         agent_ignore_file(workspace, workspace.locate("sub/open.txt"))
     assert caught.value.code is ToolErrorType.PATH_IGNORED
     assert agent_ignore_file(workspace, workspace.locate("open.txt")) is None
@@ -257,7 +257,7 @@ def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_th
     here = scope(root)
     assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
     assert here.hides("a", is_folder=False) is None
-    assert "the pattern in line 1 of an ignore file is not understood" in caplog.text
+    assert "the pattern on line 1 of an ignore file is not understood" in caplog.text
 
 
 @pytest.mark.requirement("ignore.odd_lines")

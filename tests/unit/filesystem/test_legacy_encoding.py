@@ -15,7 +15,7 @@ from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult, package
 from tools.files.read.file_reader import HASHED_BYTES
-from tools.files.text_encodings import STEP_BYTES, Encoding, decode_as, encode, guess, named
+from tools.files.text_encodings import STEP_BYTES, Encoding, decode_as, encode, encoding_named, guess
 
 pytestmark = pytest.mark.anyio
 
@@ -310,5 +310,5 @@ def test_any_bytes_get_some_text(data: bytes) -> None:
     ],
 )
 def test_encodings_are_found_by_any_of_their_names(name: str, published: str | None) -> None:
-    found = named(name)
+    found = encoding_named(name)
     assert (found.name if found is not None else None) == published

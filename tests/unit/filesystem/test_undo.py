@@ -222,7 +222,8 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
     await write(context, "a.txt", "one\n")
     await write(other, "a.txt", "two\n")
     theirs = (
-        "only the user can undo another client's change (coretools-mcp undo), so edit it instead. Changes since then:"
+        "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. "
+        "Changes since then:"
     )
     assert f"It was changed by another client: {theirs}" in (await refusal(context)).message
     await write(other, "a.txt", "three\n")
@@ -355,7 +356,7 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
 ) -> None:
     (root / "a.txt").write_text("x" * 10_001)
     said = await write(context, "a.txt", "small\n")
-    assert "cannot be undone. The file had 10,001 bytes, more than the limit for undo (undo.maxFileBytes)." in said
+    assert "cannot be undone. The file was 10,001 bytes long, more than the limit for undo (undo.maxFileBytes)." in said
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")

@@ -13,7 +13,7 @@ import pytest
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.path_opener import (
-    JUST_LOOK,
+    PATH_ONLY,
     Entries,
     _open_by_steps,  # pyright: ignore[reportPrivateUsage] - what kernels without openat2 use
     open_private_folder,
@@ -200,10 +200,10 @@ def exchanged(root: Path, outside: Path) -> Callable[[], None]:
 def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_all(root: Path) -> None:
     (root / "link").symlink_to("nowhere")
     no_link = os.O_NOFOLLOW
-    descriptor = _open_by_steps(str(root / "link"), JUST_LOOK | no_link, 0)
+    descriptor = _open_by_steps(str(root / "link"), PATH_ONLY | no_link, 0)
     assert stat.S_ISLNK(os.fstat(descriptor).st_mode)
     os.close(descriptor)
-    for flags in (JUST_LOOK, os.O_RDONLY, os.O_RDONLY | no_link):
+    for flags in (PATH_ONLY, os.O_RDONLY, os.O_RDONLY | no_link):
         with pytest.raises(OSError, match="symbolic links"):
             _open_by_steps(str(root / "link"), flags, 0)
 

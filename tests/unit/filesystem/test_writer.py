@@ -13,7 +13,7 @@ import pytest
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.writer import alone_in, exclusive, remove_file, replace_file, try_lock
+from tools.files.change.writer import exclusive, lock_folder, remove_file, replace_file, try_lock
 from tools.files.path_opener import identity_of, open_folder
 from tools.files.workspace import Workspace
 
@@ -93,13 +93,13 @@ def test_another_process_is_locked_out_of_a_folder_and_waited_for(root: Path, mo
     others = os.open(root, os.O_RDONLY)  # a lock belongs to what was opened, so this is as good as another process
     try:
         with open_folder(str(root)) as folder:
-            with alone_in(folder):
+            with lock_folder(folder):
                 assert try_lock(others) is False
             assert try_lock(others) is True
-            with pytest.raises(OSError, match="busy"), alone_in(folder):
+            with pytest.raises(OSError, match="busy"), lock_folder(folder):
                 pass
             fcntl.flock(others, fcntl.LOCK_UN)
-            with alone_in(folder):
+            with lock_folder(folder):
                 assert try_lock(others) is False
     finally:
         os.close(others)

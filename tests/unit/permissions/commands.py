@@ -11,7 +11,7 @@ from tools.contract.permission_subjects import CommandSubject, Needs
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
 from tools.permissions.command_policy import PolicyRequest, judge_command
-from tools.permissions.hidden_files import HiddenFileLookout
+from tools.permissions.hidden_files import HiddenFileScanner
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.protected_files import GuardedPaths
 from tools.permissions.verdict import Permission, Verdict
@@ -35,9 +35,9 @@ def judge(
     assert not warnings
     site = site or CommandSite(Engine.BUBBLEWRAP)
     subject = CommandSubject(command, str(root), site, needs, is_background)
-    workspace, lookout = Workspace([str(root)]), HiddenFileLookout()
+    workspace, scanner = Workspace([str(root)]), HiddenFileScanner()
     request = PolicyRequest(
-        subject, rules, mode, workspace, GuardedPaths(), lookout, str(home), lambda: rules, is_sandboxed
+        subject, rules, mode, workspace, GuardedPaths(), scanner, str(home), lambda: rules, is_sandboxed
     )
     return judge_command(request)
 

@@ -440,7 +440,7 @@ def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command:
 
 @pytest.mark.requirement("commands.answers")
 def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(project: Path) -> None:
-    assert judge(project, "awk 1 a | make | ss -l").reason == "'make' is not known to only read"
+    assert judge(project, "awk 1 a | make | ss -l").reason == "'make' is not known to be read-only"
     beside_allowed = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
     assert beside_allowed.reason == "'awk' would run where it can change files"
 
@@ -497,16 +497,18 @@ def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(co
         asked = judge(copy, command)
         assert asked.dialog_view is not None
         assert (asked.dialog_view.is_git, asked.dialog_view.is_asked) == (False, False), command
-        assert asked.dialog_view.look().masked == asked.dialog_view.restrictions.masked == (str(copy / ".env"),), (
-            command
-        )
+        assert (
+            asked.dialog_view.current_restrictions().masked
+            == asked.dialog_view.restrictions.masked
+            == (str(copy / ".env"),)
+        ), command
 
 
 @pytest.mark.requirement("commands.answers")
 def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
     new = home / "notes" / "new"
     said = f"outside the workspace, approval covers only existing paths, so the command cannot create {new}"
-    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to only read; {said}"
+    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {said}"
     assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
     assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
     assert judge(project, "git show HEAD:src/.env", deny=["Read(.env)"]).reason.endswith("names HEAD:src/.env")

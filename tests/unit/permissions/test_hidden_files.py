@@ -16,7 +16,7 @@ from tools.files import path_opener
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
 from tools.permissions.git_store import object_folders, stored_in
-from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, HiddenFiles, restrictions
+from tools.permissions.hidden_files import HiddenFile, HiddenFiles, HiddenFileScanner, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
@@ -56,7 +56,7 @@ def paths(files: tuple[HiddenFile, ...], root: Path) -> list[str]:
 
 
 def look(root: Path, rules: Rules) -> HiddenFiles:
-    return HiddenFileLookout().look(Workspace([str(root)]), rules)
+    return HiddenFileScanner().scan(Workspace([str(root)]), rules)
 
 
 def held(
@@ -68,9 +68,9 @@ def held(
     is_asked: bool = False,
 ) -> FileRestrictions:
     workspace = Workspace([str(root)])
-    hidden = HiddenFileLookout().look(workspace, rules)
+    hidden = HiddenFileScanner().scan(workspace, rules)
     names = [str(path) for path in named]
-    return restrictions(hidden, kind, named=names, is_asked=is_asked, rules=rules, workspace=workspace)
+    return restrictions(hidden, kind, opened_paths=names, is_asked=is_asked, rules=rules, workspace=workspace)
 
 
 def below(root: Path, found: tuple[str, ...]) -> list[str]:
@@ -85,15 +85,15 @@ def test_what_hides_a_file_is_told_with_it(root: Path, home: Path) -> None:
     found = look(root, rules)
     assert found.problem == ""
     assert paths(found.denied, root) == [".env", "conf/.env"]
-    assert {(file.why, file.setting) for file in found.denied} == {
+    assert {(file.reason, file.setting) for file in found.denied} == {
         ("permissions.deny rule Read(.env)", "permissions.deny")
     }
     assert found.asked == (
         HiddenFile(str(root / "conf/key"), False, "permissions.ask rule Read(conf/key)", "permissions.ask"),
     )
     assert found.ignored == (HiddenFile(str(root / "sub/x.log"), False, "sub/.qwenignore"),)
-    assert paths(found.kept, root) == ["lock"]
-    assert [file.why for file in found.kept_unless_asked] == ["permissions.ask rule Edit(**/key)"]
+    assert paths(found.protected, root) == ["lock"]
+    assert [file.reason for file in found.protected_unless_asked] == ["permissions.ask rule Edit(**/key)"]
 
 
 @pytest.mark.requirement("hidden.found")
@@ -105,7 +105,7 @@ def test_a_folder_that_is_hidden_as_a_whole_is_one_find(root: Path, home: Path, 
     assert found.denied[0].is_folder
     plant(root, "secret/1/a.key", "b.key")
     edits = look(root, rules_of(home, deny=(f"Edit({rule})",), ask=("Edit(*.key)",)))
-    assert (paths(edits.kept, root), paths(edits.kept_unless_asked, root)) == (["secret"], ["b.key"])
+    assert (paths(edits.protected, root), paths(edits.protected_unless_asked, root)) == (["secret"], ["b.key"])
 
 
 @pytest.mark.requirement("hidden.found")
@@ -167,8 +167,8 @@ def test_a_rule_that_leads_through_a_link_to_a_folder_hides_what_is_there(
         (root / name).symlink_to(target)
     (root / "far").symlink_to("lnk")
     (home / "linked").symlink_to(".")
-    lookout = HiddenFileLookout()
-    hidden = [lookout.look(Workspace([str(root)]), rules_of(home, deny=(f"Read({rule})",))) for _ in range(2)]
+    scanner = HiddenFileScanner()
+    hidden = [scanner.scan(Workspace([str(root)]), rules_of(home, deny=(f"Read({rule})",))) for _ in range(2)]
     assert [(paths(each.denied, root), each.problem) for each in hidden] == [(found, "")] * 2
 
 
@@ -203,8 +203,8 @@ def test_a_folder_that_cannot_be_listed_is_hidden_as_a_whole(mode: int) -> None:
         finally:
             os.seteuid(0)
         # What somebody else has closed is closed to commands, too; but `access` goes by the real user of this test.
-        assert [paths(files, root)[-1:] for files in (found.denied, found.kept)] == [["sub"], ["sub"]]
-        assert found.asked == found.ignored == found.kept_unless_asked == ()
+        assert [paths(files, root)[-1:] for files in (found.denied, found.protected)] == [["sub"], ["sub"]]
+        assert found.asked == found.ignored == found.protected_unless_asked == ()
 
 
 @pytest.mark.requirement("hidden.closed")
@@ -310,7 +310,7 @@ def test_the_folder_itself_hidden_or_gone_is_a_problem(root: Path, home: Path) -
     assert found.problem == "the workspace folder itself is hidden by permissions.ask rule Read(work)"
     workspace, rules = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",))
     root.rmdir()
-    found = HiddenFileLookout().look(workspace, rules)
+    found = HiddenFileScanner().scan(workspace, rules)
     assert found.problem == f"the workspace folder {root} no longer exists"
     assert found.problem_of_deny
 
@@ -329,21 +329,21 @@ def test_an_agent_ignore_file_that_is_not_understood_is_a_problem_that_is_asked_
 def test_a_later_look_sees_what_has_changed(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every folder is remembered at once, as one that has not changed for a while is.
     monkeypatch.setattr(path_opener, "SETTLED_NANOSECONDS", -(10**12))
-    workspace, rules, lookout = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
+    workspace, rules, scanner = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",)), HiddenFileScanner()
     plant(root, "a/b/.env", "a/b/x.log")
-    assert paths(lookout.look(workspace, rules).denied, root) == ["a/b/.env"]
+    assert paths(scanner.scan(workspace, rules).denied, root) == ["a/b/.env"]
     plant(root, "c/.env")
     (root / "a/b/.env").rename(root / "a/b/env")
-    assert paths(lookout.look(workspace, rules).denied, root) == ["c/.env"]
+    assert paths(scanner.scan(workspace, rules).denied, root) == ["c/.env"]
     (root / "a/.qwenignore").write_text("*.log\n")
-    assert paths(lookout.look(workspace, rules).ignored, root) == ["a/b/x.log"]
+    assert paths(scanner.scan(workspace, rules).ignored, root) == ["a/b/x.log"]
     (root / "a/.qwenignore").write_text("*.txt\n")
-    assert lookout.look(workspace, rules).ignored == ()
+    assert scanner.scan(workspace, rules).ignored == ()
     os.link(root / "c/.env", root / "a/copy")
-    assert lookout.look(workspace, rules).problem
+    assert scanner.scan(workspace, rules).problem
     (root / "c").rename(root / "d")
-    assert paths(lookout.look(workspace, rules).denied, root) == ["d/.env"]
-    assert paths(lookout.look(workspace, rules_of(home, deny=("Read(env)",))).denied, root) == ["a/b/env"]
+    assert paths(scanner.scan(workspace, rules).denied, root) == ["d/.env"]
+    assert paths(scanner.scan(workspace, rules_of(home, deny=("Read(env)",))).denied, root) == ["a/b/env"]
 
 
 @pytest.mark.requirement("hidden.held")
@@ -385,42 +385,42 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run([*GIT, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def stores(root: Path, rules: Rules, lookout: HiddenFileLookout | None = None) -> list[str]:
-    lookout, workspace = lookout or HiddenFileLookout(), Workspace([str(root)])
-    hidden = lookout.look(workspace, rules)
-    return [os.path.relpath(path, root) for path in lookout.stores_hidden(workspace, hidden, rules)]
+def stores(root: Path, rules: Rules, scanner: HiddenFileScanner | None = None) -> list[str]:
+    scanner, workspace = scanner or HiddenFileScanner(), Workspace([str(root)])
+    hidden = scanner.scan(workspace, rules)
+    return [os.path.relpath(path, root) for path in scanner.stores_hidden(workspace, hidden, rules)]
 
 
 @pytest.mark.requirement("hidden.stored")
 def test_what_git_has_stored_is_found_in_commits_reflogs_and_indexes(root: Path, home: Path) -> None:
-    rules, lookout = rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
+    rules, scanner = rules_of(home, deny=("Read(.env)",)), HiddenFileScanner()
     git(root, "init")
     plant(root, ".env", "other")
     git(root, "add", "other")
-    assert stores(root, rules, lookout) == []
+    assert stores(root, rules, scanner) == []
     git(root, "add", ".env")
-    assert stores(root, rules, lookout) == [".git"]  # staged
+    assert stores(root, rules, scanner) == [".git"]  # staged
     git(root, "commit", "-m", "both")
     git(root, "rm", ".env")
     git(root, "commit", "-m", "gone")
-    assert stores(root, rules, lookout) == [".git"]
+    assert stores(root, rules, scanner) == [".git"]
     git(root, "checkout", "--orphan", "new")
     git(root, "commit", "-m", "new")
     git(root, "branch", "-D", "main")
-    assert stores(root, rules, lookout) == [".git"]  # by the reflog of HEAD
+    assert stores(root, rules, scanner) == [".git"]  # by the reflog of HEAD
     git(root, "reflog", "expire", "--expire=now", "--all")
-    assert stores(root, rules, lookout) == []
+    assert stores(root, rules, scanner) == []
     git(root, "worktree", "add", str(home / "linked"), "-b", "linked")
     plant(home, "linked/.env")
     git(home / "linked", "add", ".env")
-    assert stores(root, rules, lookout) == [".git"]  # in the index of another worktree
+    assert stores(root, rules, scanner) == [".git"]  # in the index of another worktree
     assert stores(home / "linked", rules) == ["../work/.git"]
     assert stores(root, Rules()) == []
 
 
 @pytest.mark.requirement("hidden.stored")
 def test_what_only_git_itself_has_a_name_for_is_found(root: Path, home: Path) -> None:
-    rules, lookout, theirs = rules_of(home, deny=("Read(.env)",)), HiddenFileLookout(), home / "theirs"
+    rules, scanner, theirs = rules_of(home, deny=("Read(.env)",)), HiddenFileScanner(), home / "theirs"
     plant(theirs, ".env")
     git(theirs, "init")
     git(theirs, "add", ".env")
@@ -429,15 +429,15 @@ def test_what_only_git_itself_has_a_name_for_is_found(root: Path, home: Path) ->
     plant(root, "other")
     git(root, "add", "other")
     git(root, "commit", "-m", "ours")
-    assert stores(root, rules, lookout) == []
+    assert stores(root, rules, scanner) == []
     git(root, "fetch", str(theirs))
-    assert stores(root, rules, lookout) == [".git"]
+    assert stores(root, rules, scanner) == [".git"]
     (root / ".git/FETCH_HEAD").unlink()
-    assert stores(root, rules, lookout) == []
+    assert stores(root, rules, scanner) == []
     git(root, "worktree", "add", "--detach", str(home / "linked"))
     git(home / "linked", "fetch", str(theirs), "HEAD:refs/worktree/kept")
     (root / ".git/worktrees/linked/FETCH_HEAD").unlink()
-    assert stores(root, rules, lookout) == [".git"]
+    assert stores(root, rules, scanner) == [".git"]
 
 
 @pytest.mark.requirement("hidden.stored")

@@ -13,7 +13,7 @@ from server.administration.live_settings import LiveSettings, waiting_for_restar
 from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.catalog.lock_file import Lock
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.session.list_reader import OfferedKind
@@ -138,7 +138,7 @@ async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is
         scope.cancel()
         await running.pool.use_lock(Lock("x"))
     assert running.pool.catalog.standings("up") == {"new": len(many)}
-    assert isinstance(running.registry.get_tool("up__t1"), StoppedMCPTool)
+    assert isinstance(running.registry.get_tool("up__t1"), BlockedMCPTool)
 
 
 def is_read_only(tool: object) -> bool:

@@ -36,7 +36,7 @@ _HEAD, _AROUND, _TAIL = 300, 200, 100
 _NEAR = 20  # differences with at most this many characters between them are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-MAX_TOLD_RUNS = 10  # maximum number of runs of consecutive changed lines to list
+MAX_LISTED_RUNS = 10  # maximum number of runs of consecutive changed lines to list
 _IN_PART = " characters, shown in part]"  # the end of a shortened line
 
 
@@ -70,17 +70,17 @@ def changed_lines(diff: Diff) -> str:
         elif line.startswith(("+", "-")):
             if runs and runs[-1][1] >= number - 1:
                 runs[-1][1] = number
-            elif len(runs) < MAX_TOLD_RUNS:
+            elif len(runs) < MAX_LISTED_RUNS:
                 runs.append([number, number])
             else:
-                return f"{_told(runs)} and more"
+                return f"{_line_ranges(runs)} and more"
             number += line[0] == "+"
         else:
             number += 1
-    return _told(runs)
+    return _line_ranges(runs)
 
 
-def _told(runs: list[list[int]]) -> str:
+def _line_ranges(runs: list[list[int]]) -> str:
     lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
@@ -90,8 +90,8 @@ _NO_ENDING = "\n\\ No newline at end of file"
 _Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
 
 
-def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
-    """Return the start of the line that is `lines` lines before the one at `line_start`."""
+def line_start_before(text: str, line_start: int, lines: int, separator: str) -> int:
+    """Return the start of the line that is `lines` lines before the line at `line_start`."""
     for _ in range(lines):
         if line_start == 0:
             break
@@ -99,66 +99,70 @@ def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
     return line_start
 
 
-def lines_on(text: str, position: int, lines: int, separator: str) -> int:
+def line_start_after(text: str, position: int, lines: int, separator: str) -> int:
     """Return the start of the line that is `lines` lines after a position, or the end of the text."""
     for _ in range(lines):
-        found = text.find(separator, position)
-        if found < 0:
+        index = text.find(separator, position)
+        if index < 0:
             return len(text)
-        position = found + 1
+        position = index + 1
     return position
 
 
 def unified_diff(old: str | None, new: str) -> Diff:
-    before = old or ""
-    if before == new:
+    old_text = old or ""
+    if old_text == new:
         return Diff("", 0, 0)
     # Lines end with LF, or with CR if neither text has LF.
-    separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
+    separator = "\r" if "\n" not in old_text and "\n" not in new and ("\r" in old_text or "\r" in new) else "\n"
     # The range of whole lines that contains all differences. It starts at the same position in both texts.
-    same = _common_prefix(before, new)
-    tail = _common_suffix(before, new, min(len(before), len(new)) - same)
-    start = before.rfind(separator, 0, same) + 1
-    old_stop, new_stop = len(before) - tail, len(new) - tail
-    if tail and not all(
-        stop == 0 or text[stop - 1] == separator for text, stop in ((before, old_stop), (new, new_stop))
+    prefix_length = _common_prefix(old_text, new)
+    suffix_length = _common_suffix(old_text, new, min(len(old_text), len(new)) - prefix_length)
+    start = old_text.rfind(separator, 0, prefix_length) + 1
+    old_stop, new_stop = len(old_text) - suffix_length, len(new) - suffix_length
+    if suffix_length and not all(
+        stop == 0 or text[stop - 1] == separator for text, stop in ((old_text, old_stop), (new, new_stop))
     ):
-        step = lines_on(before, old_stop, 1, separator) - old_stop
+        step = line_start_after(old_text, old_stop, 1, separator) - old_stop
         old_stop, new_stop = old_stop + step, new_stop + step
-    old_region, new_region = before[start:old_stop], new[start:new_stop]
-    removed, added = count_lines(old_region, separator), count_lines(new_region, separator)
-    if max(removed, added) > MAX_COMPARED_LINES:
-        base = before.count(separator, 0, start)
+    old_region, new_region = old_text[start:old_stop], new[start:new_stop]
+    removals, additions = count_lines(old_region, separator), count_lines(new_region, separator)
+    if max(removals, additions) > MAX_COMPARED_LINES:
+        base = old_text.count(separator, 0, start)
         # Build only the lines that are shown.
         removed_head = _lines(old_region[: MAX_DIFF_CHARS + 1], separator)
         added_head = _lines(new_region[: MAX_DIFF_CHARS + 1], separator)
-        header = f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
-        before_lines = _marked("-", removed_head, added_head, separator)
-        after_lines = _marked("+", added_head, removed_head, separator)
-        return _cut(chain([header], before_lines, after_lines), added, removed)
+        header = f"@@ -{_range(base, base + removals)} +{_range(base, base + additions)} @@\n"
+        old_diff_lines = _diff_lines("-", removed_head, added_head, separator)
+        new_diff_lines = _diff_lines("+", added_head, removed_head, separator)
+        return _truncate(chain([header], old_diff_lines, new_diff_lines), additions, removals)
 
     import difflib  # noqa: PLC0415 - not needed at startup
 
-    first = lines_back(before, start, CONTEXT_LINES, separator)
-    lead = _lines(before[first:start], separator)
-    rest = _lines(before[old_stop : lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
+    first = line_start_before(old_text, start, CONTEXT_LINES, separator)
+    leading_context = _lines(old_text[first:start], separator)
+    trailing_context = _lines(
+        old_text[old_stop : line_start_after(old_text, old_stop, CONTEXT_LINES, separator)], separator
+    )
     old_lines, new_lines = _lines(old_region, separator), _lines(new_region, separator)
     changes = [
-        (a + len(lead), b + len(lead), c + len(lead), d + len(lead))
+        (a + len(leading_context), b + len(leading_context), c + len(leading_context), d + len(leading_context))
         for tag, a, b, c, d in difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes()
         if tag != "equal"
     ]
-    removed = sum(old_end - old_start for old_start, old_end, _, _ in changes)
-    added = sum(new_end - new_start for _, _, new_start, new_end in changes)
+    removals = sum(old_end - old_start for old_start, old_end, _, _ in changes)
+    additions = sum(new_end - new_start for _, _, new_start, new_end in changes)
     groups: list[list[_Change]] = []
     for change in changes:
         if groups and change[0] - groups[-1][-1][1] <= 2 * CONTEXT_LINES:
             groups[-1].append(change)
         else:
             groups.append([change])
-    base = before.count(separator, 0, first)
-    sides = [*lead, *old_lines, *rest], [*lead, *new_lines, *rest]
-    return _cut(chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups), added, removed)
+    base = old_text.count(separator, 0, first)
+    sides = [*leading_context, *old_lines, *trailing_context], [*leading_context, *new_lines, *trailing_context]
+    return _truncate(
+        chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups), additions, removals
+    )
 
 
 def _common_prefix(old: str, new: str) -> int:
@@ -197,18 +201,18 @@ def _lines(text: str, separator: str) -> list[str]:
 
 def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
     (old_first, _, new_first, _), (_, old_last, _, new_last) = group[0], group[-1]
-    before = min(CONTEXT_LINES, old_first)
-    after = min(CONTEXT_LINES, len(old) - old_last)
-    old_range = _range(old_first - before + base, old_last + after + base)
-    yield f"@@ -{old_range} +{_range(new_first - before + base, new_last + after + base)} @@\n"
-    position = old_first - before
+    lines_before = min(CONTEXT_LINES, old_first)
+    lines_after = min(CONTEXT_LINES, len(old) - old_last)
+    old_range = _range(old_first - lines_before + base, old_last + lines_after + base)
+    yield f"@@ -{old_range} +{_range(new_first - lines_before + base, new_last + lines_after + base)} @@\n"
+    position = old_first - lines_before
     for old_start, old_end, new_start, new_end in group:
-        removed, added = old[old_start:old_end], new[new_start:new_end]
-        yield from _marked(" ", old[position:old_start], None, separator)
-        yield from _marked("-", removed, added, separator)
-        yield from _marked("+", added, removed, separator)
+        old_lines, new_lines = old[old_start:old_end], new[new_start:new_end]
+        yield from _diff_lines(" ", old[position:old_start], None, separator)
+        yield from _diff_lines("-", old_lines, new_lines, separator)
+        yield from _diff_lines("+", new_lines, old_lines, separator)
         position = old_end
-    yield from _marked(" ", old[position : position + after], None, separator)
+    yield from _diff_lines(" ", old[position : position + lines_after], None, separator)
 
 
 def _range(start: int, stop: int) -> str:
@@ -221,54 +225,56 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Yield lines of a hunk. A long line is reduced to its differences from the line at its position in `others`."""
+def _diff_lines(mark: str, lines: list[str], counterparts: list[str] | None, separator: str) -> Iterator[str]:
+    """Yield lines of a hunk. A long line is reduced to its differences from the line at its index in `counterparts`."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
-    for line, other in zip_longest(lines, (others or [])[: len(lines)]):
-        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
-        yield f"{mark}{shown}\n" if shown.endswith(_NO_ENDING) else f"{mark}{shown}{ending}"
+    for line, counterpart in zip_longest(lines, (counterparts or [])[: len(lines)]):
+        visible_line = (
+            line if len(line) <= MAX_LINE_CHARS else _shorten(line, line if counterparts is None else counterpart or "")
+        )
+        yield f"{mark}{visible_line}\n" if visible_line.endswith(_NO_ENDING) else f"{mark}{visible_line}{ending}"
 
 
-def _shortened(line: str, other: str) -> str:
-    """Return the parts of a long line that identify the line and show its differences from `other`."""
+def _shorten(line: str, counterpart: str) -> str:
+    """Return the parts of a long line that identify the line and show its differences from `counterpart`."""
     text = line.removesuffix(_NO_ENDING)
     parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
-    changes = _changes_within(text, other.removesuffix(_NO_ENDING))
+    changes = _changes_within(text, counterpart.removesuffix(_NO_ENDING))
     changes = changes if len(changes) <= MAX_PARTS else [*changes[: MAX_PARTS - 1], changes[-1]]
     for first, last in changes:
         share = MAX_CHANGED_CHARS // len(changes) // 2
         around = min(_AROUND, share)
         parts += [(first - around, min(last + around, first + share)), (max(first, last - share), last + around)]
-    shown: list[str] = []
-    done = 0
+    pieces: list[str] = []
+    position = 0
     for first, last in sorted(parts):
-        if first > done:
-            shown.append(f"[... {first - done:,} characters ...]")
-            done = first
-        shown.append(text[done : max(done, last)])
-        done = max(done, min(last, len(text)))
-    mark = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
-    return f"{''.join(shown)}{mark}{line[len(text) :]}"
+        if first > position:
+            pieces.append(f"[... {first - position:,} characters ...]")
+            position = first
+        pieces.append(text[position : max(position, last)])
+        position = max(position, min(last, len(text)))
+    mark = f" [a line of {len(text):,}{_IN_PART}" if len(pieces) > len(parts) else ""
+    return f"{''.join(pieces)}{mark}{line[len(text) :]}"
 
 
-def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Return the start and end, in `line`, of each difference from `other`, within the search limits.
+def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
+    """Return the start and end, in `line`, of each difference from `counterpart`, within the search limits.
 
     After a difference, both lines are scanned word by word until they agree again. `difflib` is not used, because it
     handles repeated words badly.
     """
-    if line == other:
+    if line == counterpart:
         return []
-    start = _common_prefix(line, other)
-    same = _common_suffix(line, other, min(len(line), len(other)) - start)
-    end, other_end = len(line) - same, len(other) - same
-    if max(end, other_end) - start > MAX_COMPARED_CHARS:
+    start = _common_prefix(line, counterpart)
+    suffix_length = _common_suffix(line, counterpart, min(len(line), len(counterpart)) - start)
+    end, counterpart_end = len(line) - suffix_length, len(counterpart) - suffix_length
+    if max(end, counterpart_end) - start > MAX_COMPARED_CHARS:
         return [(start, end)]
-    new, old = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
+    new, old = _WORD.findall(line, start, end), _WORD.findall(counterpart, start, counterpart_end)
     if max(map(len, (*new, *old)), default=0) > _AROUND:
-        new, old = list(line[start:end]), list(other[start:other_end])
+        new, old = list(line[start:end]), list(counterpart[start:counterpart_end])
     positions = [*accumulate(map(len, new), initial=start)]
-    changed: list[tuple[int, int]] = []
+    word_ranges: list[tuple[int, int]] = []
     old_at = new_at = 0
     work = _MAX_SYNC_WORK
     while old_at < len(old) and new_at < len(new):
@@ -277,9 +283,9 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
             continue
         # Skip as few words as possible, on both sides together, until two consecutive words agree.
         skips = (
-            (skipped, distance - skipped)
+            (old_skip, distance - old_skip)
             for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)
-            for skipped in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1)
+            for old_skip in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1)
         )
         for in_old, in_new in skips:
             pair = old[old_at + in_old : old_at + in_old + 2]
@@ -288,12 +294,12 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
         else:
             break
         work -= (in_old + 1) * (in_new + 1)
-        changed.append((new_at, new_at + in_new))
+        word_ranges.append((new_at, new_at + in_new))
         old_at, new_at = old_at + in_old, new_at + in_new
     if old_at < len(old) or new_at < len(new):
-        changed.append((new_at, len(new)))
+        word_ranges.append((new_at, len(new)))
     parts: list[tuple[int, int]] = []
-    for changed_from, changed_to in changed:
+    for changed_from, changed_to in word_ranges:
         first, last = positions[changed_from], positions[changed_to]
         if parts and first - parts[-1][1] <= _NEAR:
             first = parts.pop()[0]
@@ -301,13 +307,13 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
     return parts
 
 
-def _cut(pieces: Iterable[str], added: int, removed: int) -> Diff:
-    shown: list[str] = []
-    left = MAX_DIFF_CHARS
+def _truncate(pieces: Iterable[str], additions: int, removals: int) -> Diff:
+    hunks: list[str] = []
+    room = MAX_DIFF_CHARS
     for piece in pieces:
-        if len(piece) > left:
-            shown.append(f"{piece[:left]}\n[the diff is cut here; in total +{added} -{removed} lines]\n")
-            return Diff("".join(shown), added, removed, truncated=True)
-        shown.append(piece)
-        left -= len(piece)
-    return Diff("".join(shown), added, removed, truncated=any(_IN_PART in piece for piece in shown))
+        if len(piece) > room:
+            hunks.append(f"{piece[:room]}\n[the diff is cut here; in total +{additions} -{removals} lines]\n")
+            return Diff("".join(hunks), additions, removals, truncated=True)
+        hunks.append(piece)
+        room -= len(piece)
+    return Diff("".join(hunks), additions, removals, truncated=any(_IN_PART in piece for piece in hunks))

@@ -3,7 +3,7 @@
 Other modules of this package plan most changes: `text_edit` for `edit`, `notebook_change` for `notebook_edit`, and
 `revert` for undo. This module does what all of them need: it checks that the file is what the model and the user saw,
 locks out other writers, then makes, records and reports the change. The simplest change is planned at the end of the
-module: for `write_file`, new content with the encoding and line endings of the old one.
+module: for `write_file`, new content with the encoding and line endings of the old content.
 """
 
 from __future__ import annotations
@@ -87,18 +87,18 @@ class TargetFile:
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def refuse_look_alike(self) -> None:
-        """Refuse to create a file whose name looks like an existing one.
+        """Refuse to create a file whose name looks like that of an existing file.
 
-        The same call is accepted when it is repeated. Without a ledger to recognise the repetition, the client must
-        quote the name.
+        The same call is accepted when it is repeated. Without a ledger, a repetition cannot be recognised, so the
+        client must quote the name instead.
         """
         location, reads = self.location, self.reads
-        alike = [each.name for each in readings(self.workspace, location, is_new=True)]
+        alike = [candidate.name for candidate in readings(self.workspace, location, is_new=True)]
         if not alike or (
             not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)
         ):
             return
-        insist = (
+        instruction = (
             "repeat the call"
             if reads is not None
             else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
@@ -106,7 +106,7 @@ class TargetFile:
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "
-            f"Use that name to change that file. To create a second file, {insist}.",
+            f"Use that name to change that file. To create a second file, {instruction}.",
         )
 
 
@@ -135,11 +135,11 @@ class FileSnapshot:
 
         `None` if there is none, or if the client has read or written exactly this content and its ledger is not shared.
         """
-        target, seen = self.target, self.target.seen
-        found = why_hidden(target.workspace, target.location) if self.data is not None else None
-        if found is None or seen is None or (target.reads is not None and target.reads.is_shared):
-            return found
-        return None if seen.identity == self.identity or seen.sha256 == self.sha256 else found
+        target, seen_file = self.target, self.target.seen
+        reason = why_hidden(target.workspace, target.location) if self.data is not None else None
+        if reason is None or seen_file is None or (target.reads is not None and target.reads.is_shared):
+            return reason
+        return None if seen_file.identity == self.identity or seen_file.sha256 == self.sha256 else reason
 
     def check_fresh(self, expected_sha256: str | None = None) -> None:
         """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
@@ -147,43 +147,43 @@ class FileSnapshot:
         A file that was never read may be changed. An expected digest takes precedence over earlier reads. For content
         that is hidden from the client, no digest is accepted, because a correct guess would reveal the content.
         """
-        seen, reads, is_hidden = self.target.seen, self.target.reads, self.hidden_by is not None
-        shown, path = self.target.location.shown, self.target.location.path
+        seen_file, reads, is_hidden = self.target.seen, self.target.reads, self.hidden_by is not None
+        display_path, path = self.target.location.shown, self.target.location.path
         # Report a change of hidden content only once: the client cannot read the file, but may replace it.
-        is_told = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
+        was_reported = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
         if expected_sha256 is not None and is_hidden:
             problem = (
-                f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 "
-                "was not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it "
-                "contains."
+                f"The content of '{display_path}' is hidden from agents and is not what you last wrote, so "
+                "expected_sha256 was not compared with it. Nothing was written. Omit expected_sha256 to replace the "
+                "file whatever it contains."
             )
         elif expected_sha256 is not None:
             if self.sha256 == expected_sha256.lower():
                 return
             now = f"its SHA-256 is {self.sha256}" if self.data is not None else "it does not exist"
             problem = (
-                f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat "
-                "the change on its current content."
+                f"'{display_path}' does not match expected_sha256: {now}. Nothing was written. Read the file again and "
+                "repeat the change on its current content."
             )
         else:
-            if seen is None or self.data is None or seen.identity == self.identity or is_told:
+            if seen_file is None or self.data is None or seen_file.identity == self.identity or was_reported:
                 return
-            if seen.sha256 is not None and seen.sha256 == self.sha256:
+            if seen_file.sha256 is not None and seen_file.sha256 == self.sha256:
                 return
-            way = "Read it again and repeat the change on its current content."
+            instruction = "Read it again and repeat the change on its current content."
             if is_hidden:
-                way = (
+                instruction = (
                     "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace "
                     "all of it."
                 )
             lines = ""
-            if not is_hidden and reads is not None and (read := reads.content(path)) is not None:
-                before, after = decode(read), decode(self.data)
+            if not is_hidden and reads is not None and (seen_content := reads.content(path)) is not None:
+                before, after = decode(seen_content), decode(self.data)
                 lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
             different = f" (now different: {lines})" if lines else ""
             problem = (
-                f"'{shown}' has been changed by somebody else since you last read or wrote it{different}. Nothing was "
-                f"written. {way}"
+                f"'{display_path}' has been changed by somebody else since you last read or wrote it{different}. "
+                f"Nothing was written. {instruction}"
             )
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
@@ -197,24 +197,24 @@ class FileSnapshot:
                 "replace all of it, or ask the user.",
             )
 
-    def refuse_taking_back(self, text: str) -> None:
+    def refuse_undoing_write(self, text: str) -> None:
         """If another client may have made the latest write, refuse once to write content that would undo it."""
         reads, path = self.target.reads, self.target.location.path
-        replaced = reads.replaced(path) if reads is not None else None
-        if reads is None or replaced is None:
+        replaced_content = reads.replaced(path) if reads is not None else None
+        if reads is None or replaced_content is None:
             return
-        before, now = decode(replaced), decode(self.data or b"")
-        if before is None or now is None:
+        previous, current = decode(replaced_content), decode(self.data or b"")
+        if previous is None or current is None:
             return
-        old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
-        takes_back = old != present and old - present <= new and new.isdisjoint(present - old)
-        if takes_back and self.hidden_by is None and reads.is_first_notice(f"{self.sha256} {path}"):
+        old, present, new = (set(version.splitlines()) - {""} for version in (previous.text, current.text, text))
+        reverts = old != present and old - present <= new and new.isdisjoint(present - old)
+        if reverts and self.hidden_by is None and reads.is_first_notice(f"{self.sha256} {path}"):
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
                 f"'{self.target.location.shown}' was last written by a call with your token, and this content would "
-                f"undo that write ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If "
-                "another agent made it, read the file again and repeat the change on its current content. To undo it, "
-                "repeat this call.",
+                f"undo that write ({changed_lines(unified_diff(previous.text, current.text))}). Nothing was written. "
+                "If another agent made it, read the file again and repeat the change on its current content. To "
+                "undo it, repeat this call.",
             )
 
 
@@ -223,20 +223,20 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
     location = target.location
     if target.workspace.stat(location) is None:
         return FileSnapshot(target)
-    with target.workspace.open_file(location) as opened:
-        if opened.info.st_size > MAX_CHANGED_BYTES:
+    with target.workspace.open_file(location) as file:
+        if file.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {opened.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
+                f"'{location.shown}' has {file.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
                 "be changed here. Use a stream editor in the shell.",
             )
         try:
-            data = opened.whole(target.signal)
+            data = file.whole(target.signal)
         except OSError as error:
             raise explain(error, location.shown) from None
-        seen = target.seen
-        digest = seen.sha256 if seen is not None and seen.identity == identity_of(opened.info) else None
-        return FileSnapshot(target, data, identity_of(opened.info), digest)
+        seen_file = target.seen
+        digest = seen_file.sha256 if seen_file is not None and seen_file.identity == identity_of(file.info) else None
+        return FileSnapshot(target, data, identity_of(file.info), digest)
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
@@ -291,7 +291,7 @@ class FileChange(ABC):
         return self.snapshot.data is None
 
     @property
-    def form(self) -> str:
+    def content_summary(self) -> str:
         """A description of the new content: size, encoding and line endings."""
         eol = eol_style(self.text)
         size = len(self.data)
@@ -311,10 +311,10 @@ class FileChange(ABC):
         info = self.target.workspace.stat(self.target.location)
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
-    def question(self, proposed: str) -> EditConfirmation:
-        """Return the question to ask before the file is written. The user may edit `proposed`."""
+    def question(self, proposal: str) -> EditConfirmation:
+        """Return the question to ask before the file is written. The user may edit `proposal`."""
         location, diff = self.target.location, self.diff
-        is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
+        is_short = len(proposal) <= EDITABLE_BYTES and len(proposal.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
             title=f"{self.title}: {location.brief}",
             file_path=location.name,
@@ -323,24 +323,24 @@ class FileChange(ABC):
             removed=diff.removed,
             state=self.state,
             truncated=diff.truncated,
-            editable=proposed if is_short else None,
+            editable=proposal if is_short else None,
             notes=self.target.warnings,
         )
 
 
-def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
+def settled_text(proposal: str, answer: Answer | None) -> tuple[str, bool]:
     """Return the text to write, and whether the user replaced the model's text."""
-    answered = answer.content if answer is not None else None
-    if answered and "\r" not in proposed:
+    edited_text = answer.content if answer is not None else None
+    if edited_text and "\r" not in proposal:
         # Forms may send line breaks as CRLF even if the text had LF.
-        answered = answered.replace("\r\n", "\n")
-    return (answered, True) if answered and answered != proposed else (proposed, False)
+        edited_text = edited_text.replace("\r\n", "\n")
+    return (edited_text, True) if edited_text and edited_text != proposal else (proposal, False)
 
 
 def make_change(
     target: TargetFile,
     plan_now: Callable[[str, bool], FileChange],
-    proposed: str,
+    proposal: str,
     *,
     planned: FileChange | None,
     answer: Answer | None,
@@ -348,15 +348,15 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a plan while
-    other writers are locked out; it takes the new text, and whether the user wrote that text. `confirmed_state` is the
-    state of the file that the user saw.
+    `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
+    while other writers are locked out. Its arguments are the new text, and whether the user wrote that text.
+    `confirmed_state` is the state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
     """
     location = target.location
-    text, is_users = settled_text(proposed, answer)
+    text, is_users = settled_text(proposal, answer)
     with exclusive(location, target.signal):
         change = planned
         if change is None or is_users or change.target.location != location or not change.is_current():
@@ -372,16 +372,16 @@ def make_change(
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
         # Always write a file with hidden content, because skipping the write would reveal that the content is the same.
-        before = change.snapshot
-        if identity is None or before.hidden_by is not None or change.data != before.data or change.removes:
-            with recorded(target, before, change.data, sha256, change.diff, change) as record:
+        snapshot = change.snapshot
+        if identity is None or snapshot.hidden_by is not None or change.data != snapshot.data or change.removes:
+            with recorded(target, snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
-                    written = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
-                    identity, links_broken = written.identity, written.links_broken
+                    outcome = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
+                    identity, links_broken = outcome.identity, outcome.links_broken
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256), change.data, before.data)
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data, snapshot.data)
     return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
 
 
@@ -442,11 +442,11 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
+    failure: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
 
     @property
     def notes(self) -> list[str]:
-        return [f"This change cannot be undone. {self.why_not}"] if self.why_not else []
+        return [f"This change cannot be undone. {self.failure}"] if self.failure else []
 
 
 @contextmanager
@@ -464,7 +464,7 @@ def recorded(
     try:
         record.number = author.journal.add(new, author.client, author.tool)
     except JournalError as error:
-        record.why_not = error.message
+        record.failure = error.message
     try:
         yield record
     except BaseException:
@@ -483,8 +483,8 @@ def about_broken_links(count: int) -> str:
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
     """Truncate `text` to at most `size` bytes, at the end of a line, and mark the cut."""
-    shown, is_cut = cut_at_line(text, size)
-    return f"{shown}\n[cut here]" if is_cut else shown
+    head, is_cut = cut_at_line(text, size)
+    return f"{head}\n[cut here]" if is_cut else head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,7 +500,7 @@ class WholeFileWrite(FileChange):
 
     @property
     def sentence(self) -> str:
-        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.form}"
+        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.content_summary}"
         path, diff = shown_whole_path(self.target.location.name), self.diff
         if self.is_new:
             return f"Created the new file {path}: {form}."
@@ -529,9 +529,10 @@ def plan_write(
     if data is None:
         target.refuse_look_alike()
     elif expected_sha256 is None and not is_users:
-        snapshot.refuse_taking_back(content)
+        snapshot.refuse_undoing_write(content)
 
-    # The current text as shown to people. `None` for a new file, and for hidden content, on which nothing may depend.
+    # The current text as shown to people. `None` for a new file, and for hidden content, because no result may depend
+    # on hidden content.
     old: str | None = None
     decoded: Decoded | None = None
     notes: list[str] = []
@@ -539,36 +540,38 @@ def plan_write(
         decoded = decode_unless_binary(data)
         is_binary = decoded is None and marked_encoding(data) is None
         is_known = decoded is not None and decoded.encoding.is_known
-        guessed = None if decoded is None or is_known else guess(data)
-        present = guessed.decoded if guessed is not None else decoded
+        best_guess = None if decoded is None or is_known else guess(data)
+        present = best_guess.decoded if best_guess is not None else decoded
         old = present.shown() if present is not None else ""
         if is_binary:
             notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
         elif encoding is None and not is_known:
             note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
-            if guessed is not None:
-                note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
+            if best_guess is not None:
+                note += (
+                    f" It was shown as {best_guess.name}; to write in that encoding, set encoding='{best_guess.name}'."
+                )
             notes.append(note)
-    form = encoding_to_write(encoding, decoded, location.shown)
+    new_encoding = encoding_to_write(encoding, decoded, location.shown)
 
     may_omit = is_users or data is None
     if not may_omit and (line := first_omission(content, old, path=location.path)) is not None:
         advice = "Give the complete content, or use edit to change only a part."
         raise placeholder_error("write_file", f"'{line}'", advice)
-    # The current file's byte order mark is kept, so one at the start of the new content would be a second one.
-    new = content.removeprefix("\ufeff") if form.bom else content
+    # The current file's byte order mark is kept, so a mark at the start of the new content would be a second one.
+    new = content.removeprefix("\ufeff") if new_encoding.bom else content
     if encoding is not None:
-        check_fits(new, form, "content")
+        check_fits(new, new_encoding, "content")
     ending = line_endings(old).majority if old and "\r" in old and "\r" not in new else None
     if ending is not None:
         new = new.replace("\n", ending)
-    written = encode_or_refuse(new, form, "content")
+    new_data = encode_or_refuse(new, new_encoding, "content")
     return WholeFileWrite(
         snapshot=snapshot,
         text=new,
-        encoding=form,
-        data=written,
+        encoding=new_encoding,
+        data=new_data,
         diff=unified_diff(old, new),
-        notes=tuple(notes) if written != data else (),
+        notes=tuple(notes) if new_data != data else (),
         lines=count_lines(new),
     )

@@ -21,14 +21,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.writer import alone_in
+from tools.files.change.writer import lock_folder
 from tools.files.path_opener import is_ours, open_private_folder
 
 if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
-ENDINGS = ("", "-shm", "-wal", "-journal")  # endings of the database file, and of files that SQLite creates next to it
+ENDINGS = ("", "-shm", "-wal", "-journal")  # name suffixes of the database, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
@@ -87,10 +87,10 @@ class NewChange:
 
 
 class JournalError(ToolError):
-    """The journal cannot be used, or a file is too large for it. The message says why."""
+    """The journal cannot be used, or a file is too large for it. The message gives the reason."""
 
-    def __init__(self, why: str, *, is_damaged: bool = False) -> None:
-        super().__init__(ToolErrorType.EXECUTION_FAILED, why)
+    def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
+        super().__init__(ToolErrorType.EXECUTION_FAILED, reason)
         self.is_damaged = is_damaged  # whether the journal is unusable until its file is deleted
 
 
@@ -111,7 +111,7 @@ class Journal:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._page_bytes = PAGE_BYTES
-        self._opened: tuple[int, int] | None = None  # device and inode of the file behind the connection
+        self._file_id: tuple[int, int] | None = None  # device and inode of the file behind the connection
 
     def add(self, change: NewChange, client: str, tool: str) -> int:
         """Record a change that is about to be made, and return its number.
@@ -120,7 +120,7 @@ class Journal:
         """
         if change.before is not None and len(change.before) > self.max_file_bytes:
             raise JournalError(
-                f"The file had {len(change.before):,} bytes, more than the limit for undo (undo.maxFileBytes)."
+                f"The file was {len(change.before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."
             )
         with self._transaction() as database:
             for content, sha256 in ((change.before, change.before_sha256), (change.after, change.after_sha256)):
@@ -154,16 +154,16 @@ class Journal:
         limit: int,
         path: str | None = None,
         number: int | None = None,
-        counts: bool = False,
+        only_undoable: bool = False,
     ) -> list[JournaledChange]:
-        """Return the last changes to files in some folders, newest first, at most `limit` of them.
+        """Return the last changes to files in `roots`, newest first, at most `limit` of them.
 
-        A client, a path or a number selects the changes with exactly this client, path or number. If `counts` is true,
-        only changes that have not been undone and are not undos themselves are returned.
+        If `client`, `path` or `number` is given, only changes with that client, path or number are returned. If
+        `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
         """
         if not os.path.lexists(self._file):
             return []
-        where = " OR ".join(["path = ? OR substr(path, 1, ?) = ?"] * len(roots)) or "0"
+        root_clause = " OR ".join(["path = ? OR substr(path, 1, ?) = ?"] * len(roots)) or "0"
         values: list[object] = []
         for root in map(os.fsencode, roots):
             start = os.path.join(root, b"")
@@ -171,20 +171,20 @@ class Journal:
         names = [field.name for field in fields(JournaledChange)]
         select = f"""
             SELECT {", ".join(names)} FROM change
-            WHERE time > ? AND ({where}) AND client = coalesce(?, client) AND path = coalesce(?, path)
+            WHERE time > ? AND ({root_clause}) AND client = coalesce(?, client) AND path = coalesce(?, path)
             AND typeof(path) || typeof(time) || typeof(added) || typeof(removed) = 'blobrealintegerinteger'
             AND time < 1e11 AND id = coalesce(?, id) AND (NOT ? OR (undoes IS NULL AND NOT is_undone))
             ORDER BY id DESC LIMIT ?
         """  # noqa: S608 - only the number of placeholders varies
-        only = os.fsencode(path) if path is not None else None
-        with self._locked() as database:
-            given = (time.time() - self._max_seconds, *values, client, only, number, counts, limit)
-            rows = database.execute(select, given).fetchall()
+        path_bytes = os.fsencode(path) if path is not None else None
+        with self._locked_database() as database:
+            parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, only_undoable, limit)
+            rows = database.execute(select, parameters).fetchall()
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
         """Return the content with this digest, or `None` if it was not kept or is damaged."""
-        with self._locked() as database:
+        with self._locked_database() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
@@ -196,7 +196,7 @@ class Journal:
             with self._transaction() as database:
                 database.execute("DELETE FROM change")
                 database.execute("DELETE FROM image")
-            with self._locked() as database:
+            with self._locked_database() as database:
                 database.execute("VACUUM")
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except JournalError as damage:
@@ -220,13 +220,13 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        with self._locked() as database:
+        with self._locked_database() as database:
             database.execute("BEGIN IMMEDIATE")
             yield database
             database.execute("COMMIT")
 
     @contextmanager
-    def _locked(self) -> Generator[sqlite3.Connection]:
+    def _locked_database(self) -> Generator[sqlite3.Connection]:
         """Yield the database to one thread at a time.
 
         After a failure, close the database, which rolls the transaction back. The next use opens the database again.
@@ -246,23 +246,23 @@ class Journal:
                 if not isinstance(error, sqlite3.Error | OSError | TypeError):
                     raise
                 # The system's own message is not shown, because it may contain paths.
-                why, is_damaged = "The change journal cannot be opened or written.", False
+                reason, is_damaged = "The change journal cannot be opened or written.", False
                 code = (
                     sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
                 )
                 match code & 0xFF if code is not None else None:  # the higher bits belong to the extended code
                     case sqlite3.SQLITE_FULL:
-                        why = "The change journal cannot be written: no space is left."
+                        reason = "The change journal cannot be written: no space is left."
                     case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                        why = "Another process is using the change journal."
+                        reason = "Another process is using the change journal."
                     case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-                        why = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
+                        reason = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
                         is_damaged = True
                     case _ if isinstance(error, NotADirectoryError):
-                        why = f"The change journal cannot be used: {error.strerror}."
+                        reason = f"The change journal cannot be used: {error.strerror}."
                     case _:
                         pass
-                raise JournalError(why, is_damaged=is_damaged) from None
+                raise JournalError(reason, is_damaged=is_damaged) from None
 
     def _open(self) -> sqlite3.Connection:
         """Open the database, and create it if it is missing."""
@@ -272,11 +272,11 @@ class Journal:
             info = os.lstat(self._file)
         except FileNotFoundError:
             info = None
-        if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._opened:
+        if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._file_id:
             return self._connection
         self._close()
         # Another process may be creating the file right now.
-        with open_private_folder(self._folder, makes=True) as held, alone_in(held):
+        with open_private_folder(self._folder, makes=True) as folder, lock_folder(folder):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             for ending in ENDINGS:  # SQLite also reads and writes the files next to the database
@@ -287,7 +287,7 @@ class Journal:
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
             self._connection = database
-            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing one keeps its page size
+            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing file keeps its page size
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = OFF")
             application, self._page_bytes, tables = database.execute(
@@ -299,19 +299,22 @@ class Journal:
                 raise JournalError(
                     "The change journal was created by another program, or by another version of coretools-mcp."
                 )
-        self._opened = (info.st_dev, info.st_ino)
+        self._file_id = (info.st_dev, info.st_ino)
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest change while it is too old or the journal is too large. Never delete the newest change."""
+        """Delete the oldest changes until none is too old and the journal is small enough.
+
+        Never delete the newest change.
+        """
         since = time.time() - self._max_seconds
-        look = """
+        query = """
             SELECT id, time,
             (SELECT page_count FROM pragma_page_count) - (SELECT freelist_count FROM pragma_freelist_count)
             FROM change ORDER BY id LIMIT 1
         """
         while True:
-            oldest, written_at, used_pages = database.execute(look).fetchone()
+            oldest, written_at, used_pages = database.execute(query).fetchone()
             if oldest == newest or (written_at > since and used_pages * self._page_bytes <= self._max_bytes):
                 return
             _delete(database, oldest)
@@ -325,8 +328,8 @@ def _make_private(path: str) -> None:
             "The change journal is not a regular file, belongs to another user, or has a second name (a hard link)."
         )
     if sys.platform != "win32" and info.st_mode & 0o022:
-        said = "Other users could write to the change journal (run coretools-mcp undo --forget to start a new one)."
-        raise JournalError(said, is_damaged=True)
+        reason = "Other users could write to the change journal (run coretools-mcp undo --forget to start a new one)."
+        raise JournalError(reason, is_damaged=True)
     if sys.platform != "win32" and info.st_mode & 0o077:
         os.chmod(path, 0o600)
 
@@ -342,7 +345,7 @@ def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     marks: list[tuple[bool, int]] = []
     rows = database.execute("SELECT id, undoes FROM change WHERE path = ? ORDER BY id DESC", (path,))
     for number, undoes in rows.fetchall():
-        is_undone = undos.get(number, False) or (undoes is None and any(each < number for each in undos))
+        is_undone = undos.get(number, False) or (undoes is None and any(change_id < number for change_id in undos))
         marks.append((is_undone, number))
         if undoes is not None:
             undos[undoes] = undos.get(undoes, False) or not is_undone

@@ -23,8 +23,8 @@ from tools.files.notebook_cells import (
     layout_of,
     mapping,
     parse_notebook,
+    parse_parts,
     source_of,
-    taken_apart,
 )
 from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
@@ -39,7 +39,7 @@ class NotebookEdit(FileChange):
     title: ClassVar[str] = "Confirm Notebook Edit"
     proposal_noun: ClassVar[str] = "new source"
 
-    done: EditMode
+    edit_mode: EditMode
     cell_id: str  # the cell's name after the change; for a deleted cell, its old name
     cell_type: str
     cells: int  # number of cells after the change
@@ -47,18 +47,18 @@ class NotebookEdit(FileChange):
     @property
     def sentence(self) -> str:
         path, diff = shown_whole_path(self.target.location.name), self.diff
-        what = f"{_DONE[self.done]} the {self.cell_type} cell {self.cell_id} in {path}"
-        have = "1 cell" if self.cells == 1 else f"{self.cells} cells"
-        return f"{what}: +{diff.added} -{diff.removed} lines; now {have}, {self.form}."
+        action = f"{_DONE[self.edit_mode]} the {self.cell_type} cell {self.cell_id} in {path}"
+        cell_count = "1 cell" if self.cells == 1 else f"{self.cells} cells"
+        return f"{action}: +{diff.added} -{diff.removed} lines; now {cell_count}, {self.content_summary}."
 
     @property
     def details(self) -> dict[str, Any]:
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
-    def question(self, proposed: str) -> EditConfirmation:
+    def question(self, proposal: str) -> EditConfirmation:
         """Return the question of the base class, but do not let the user edit the text of a deleted cell."""
-        asked = super(NotebookEdit, self).question(proposed)
-        return replace(asked, editable=None) if self.done == "delete" else asked
+        question = super(NotebookEdit, self).question(proposal)
+        return replace(question, editable=None) if self.edit_mode == "delete" else question
 
 
 def plan_notebook_edit(
@@ -85,8 +85,8 @@ def plan_notebook_edit(
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
-        so, advice = ", so no cell of it can be changed", " To create a notebook, use write_file."
-        raise not_there(target.workspace, location, target.signal, so=so, advice=advice)
+        consequence, advice = ", so no cell of it can be changed", " To create a notebook, use write_file."
+        raise not_there(target.workspace, location, target.signal, so=consequence, advice=advice)
     snapshot.refuse_part_of_hidden()
     snapshot.check_fresh()
     old = decode(snapshot.data)
@@ -103,31 +103,31 @@ def plan_notebook_edit(
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":
         number, cell_type = number + 1, cell_type or "code"
-        text, named = _inserted(notebook, number, source, cell_type, snapshot.sha256 or "")
-        named, count = named or f"cell-{number}", len(names) + 1
+        text, cell_name = _insert_cell(notebook, number, source, cell_type, snapshot.sha256 or "")
+        cell_name, count = cell_name or f"cell-{number}", len(names) + 1
     elif mode == "delete":
-        where, at = notebook.place_of(number)
-        cell_type = _type_of(where.parts.parts[at].value)
-        where.parts.drop(where.parts.parts[at])
-        text, named, count = where.parts.within(old.text), names[number], len(names) - 1
+        cell_list, at = notebook.place_of(number)
+        cell_type = _type_of(cell_list.parts.parts[at].value)
+        cell_list.parts.drop(cell_list.parts.parts[at])
+        text, cell_name, count = cell_list.parts.within(old.text), names[number], len(names) - 1
     else:
-        present = mapping(notebook.cells[number].value)
-        before, named, count = source_of(present), names[number], len(names)
-        if not is_users and (line := first_omission(source, before, path=location.path)) is not None:
+        cell = mapping(notebook.cells[number].value)
+        old_source, cell_name, count = source_of(cell), names[number], len(names)
+        if not is_users and (line := first_omission(source, old_source, path=location.path)) is not None:
             raise placeholder_error(
                 "notebook_edit", f"'{line}' in 'new_source'", "Give the complete source of the cell."
             )
-        cell_type = cell_type or _type_of(present)
-        if source == before and cell_type == _type_of(present):
+        cell_type = cell_type or _type_of(cell)
+        if source == old_source and cell_type == _type_of(cell):
             raise ToolError(
                 ToolErrorType.EDIT_NO_CHANGE,
-                f"The cell {named} of '{location.shown}' already has exactly this source. Nothing was written.",
+                f"The cell {cell_name} of '{location.shown}' already has exactly this source. Nothing was written.",
             )
-        text, has_cleared = _replaced(notebook, notebook.cells[number], source, cell_type)
+        text, has_cleared = _replace_source(notebook, notebook.cells[number], source, cell_type)
         if has_cleared:
             notes.append("The cell's outputs were cleared, because they belong to the old source.")
     if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
-        notes.append("Later cells without an id now have another number; read the notebook again.")
+        notes.append("Later cells without an id are now numbered differently; read the notebook again.")
     return NotebookEdit(
         snapshot=snapshot,
         text=text,
@@ -135,88 +135,92 @@ def plan_notebook_edit(
         data=encode(text, old.encoding),
         diff=unified_diff(old.text, text),
         notes=tuple(notes),
-        done=mode,
-        cell_id=named,
+        edit_mode=mode,
+        cell_id=cell_name,
         cell_type=cell_type,
         cells=count,
     )
 
 
-def _not_a_notebook(shown: str, why: str) -> ToolError:
+def _not_a_notebook(path: str, reason: str) -> ToolError:
     return ToolError(
         ToolErrorType.NOTEBOOK_INVALID_JSON,
-        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it with "
-        "write_file.",
+        f"No cell of '{path}' can be changed: {reason}. Nothing was written. Repair the file with edit, or write it "
+        "with write_file.",
     )
 
 
-def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
+def _number_of(path: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
     """Return the position of the cell that `cell_id` identifies: by name, id in the file, or `cell-` and a number."""
     if cell_id in names:
         return names.index(cell_id)
-    same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
-    if len(same) == 1:
-        return same[0]
+    matches = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
+    if len(matches) == 1:
+        return matches[0]
     digits = cell_id.removeprefix("cell-")
-    if not same and digits != cell_id and digits.isdecimal() and len(digits) < 9 and int(digits) < len(names):
+    if not matches and digits != cell_id and digits.isdecimal() and len(digits) < 9 and int(digits) < len(names):
         return int(digits)
-    known = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
-    said = f"'{shown}' has no cell '{brief(cell_id)}'; its cells are: {known or 'none'}."
-    if same:
-        known = " or ".join(names[at] for at in same[:MAX_NAMED])
-        said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Choose one of: {known}."
+    choices = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+    message = f"'{path}' has no cell '{brief(cell_id)}'; its cells are: {choices or 'none'}."
+    if matches:
+        choices = " or ".join(names[at] for at in matches[:MAX_NAMED])
+        message = f"'{path}' has {len(matches)} cells with the id '{brief(cell_id)}'. Choose one of: {choices}."
     raise ToolError(
         ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,
-        f"{said} Nothing was written. Use read_file to see the current cells.",
+        f"{message} Nothing was written. Use read_file to see the current cells.",
     )
 
 
 def _type_of(cell: Any) -> str:
-    given = mapping(cell).get("cell_type")
-    return brief(given) if isinstance(given, str) else "unknown"
+    cell_type = mapping(cell).get("cell_type")
+    return brief(cell_type) if isinstance(cell_type, str) else "unknown"
 
 
-def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form of the source `present`: a string, or else a list of lines."""
-    return source if isinstance(present, str) else source.splitlines(keepends=True)
+def _lines(source: str, old_source: Any) -> str | list[str]:
+    """Return `source` in the form of `old_source`: as a string if `old_source` is one, else as a list of lines."""
+    return source if isinstance(old_source, str) else source.splitlines(keepends=True)
 
 
-def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
+def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
     """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
-    cell = taken_apart(notebook.text, part.start)
-    layout, had = layout_of(notebook.text, cell), mapping(part.value)
+    cell = parse_parts(notebook.text, part.start)
+    layout, old_cell = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"
     key = "input" if is_code and notebook.major < 4 else "source"
-    present = cell.find("source") or cell.find("input")
-    in_line = present is not None and len(present.raw) > 2 and "\n" not in present.raw and "\r" not in present.raw
-    raw = layout.written(_lines(source, present.value if present else None), 1, in_one_line=in_line)
-    if present is None:
-        present = _put(cell, layout, key, source)
-    elif present.key != key:
-        present.label = f'"{key}"{layout.colon}'
-        present.key = key
-    present.raw = raw
-    cell.drop(*(other for other in cell.parts if other.key == key and other is not present))
-    changes = _type_of(had) != cell_type
-    if changes:
-        _put(cell, layout, "cell_type", cell_type)
-    outputs, counted = cell.find("outputs"), cell.find("execution_count") or cell.find("prompt_number")
+    old_source = cell.find("source") or cell.find("input")
+    in_line = (
+        old_source is not None and len(old_source.raw) > 2 and "\n" not in old_source.raw and "\r" not in old_source.raw
+    )
+    raw = layout.written(_lines(source, old_source.value if old_source else None), 1, in_one_line=in_line)
+    if old_source is None:
+        old_source = _set_member(cell, layout, key, source)
+    elif old_source.key != key:
+        old_source.label = f'"{key}"{layout.colon}'
+        old_source.key = key
+    old_source.raw = raw
+    cell.drop(*(member for member in cell.parts if member.key == key and member is not old_source))
+    changes_type = _type_of(old_cell) != cell_type
+    if changes_type:
+        _set_member(cell, layout, "cell_type", cell_type)
+    outputs, execution_count = cell.find("outputs"), cell.find("execution_count") or cell.find("prompt_number")
     if is_code:
-        for name, value in _of_code(notebook).items() if changes else ():
+        for name, value in _code_members(notebook).items() if changes_type else ():
             if cell.find(name) is None:
-                _put(cell, layout, name, value)
+                _set_member(cell, layout, name, value)
         if outputs is not None and outputs.value != []:
             outputs.raw = "[]"
-        if counted is not None:
-            counted.raw = "null"
-        strange = ["attachments", "level"] if changes else []
+        if execution_count is not None:
+            execution_count.raw = "null"
+        dropped_keys = ["attachments", "level"] if changes_type else []
     else:
-        strange = ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes else []
-    cell.drop(*(each for each in cell.parts if each.key in strange))
-    return cell.within(notebook.text), bool(had.get("outputs"))
+        dropped_keys = (
+            ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes_type else []
+        )
+    cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
+    return cell.within(notebook.text), bool(old_cell.get("outputs"))
 
 
-def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
+def _set_member(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
     """Set a member of a cell, or add it after the other members."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
@@ -226,36 +230,36 @@ def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
     return part
 
 
-def _of_code(notebook: Notebook) -> Mapping[str, Any]:
+def _code_members(notebook: Notebook) -> Mapping[str, Any]:
     """Return the members that code cells have in addition to those of other cells."""
     if notebook.major < 4:
         return {"collapsed": False, "language": notebook.language, "outputs": []}
     return {"execution_count": None, "outputs": []}
 
 
-def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
+def _insert_cell(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
     """Return the notebook's text with a new cell, and the cell's id, which is empty if cells have no ids.
 
     The id is derived from the content, so that the question and the file have the same id.
     """
-    where, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
-    cells, ids, named = where.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""
-    while notebook.has_ids and (not named or named in ids or named.isdecimal()):
+    cell_list, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
+    cells, ids, cell_id = cell_list.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""
+    while notebook.has_ids and (not cell_id or cell_id in ids or cell_id.isdecimal()):
         digest = hashlib.sha256(f"{digest} {number} {source}".encode("utf-8", "surrogatepass")).hexdigest()
-        named = digest[:8]
+        cell_id = digest[:8]
     is_code = cell_type == "code"
     present = mapping(cells[0].value).get("source") if cells else None
     key = "input" if is_code and notebook.major < 4 else "source"
     cell: dict[str, Any] = {"cell_type": cell_type, "metadata": {}, key: _lines(source, present)}
-    cell |= {"id": named} if named else {}
-    cell |= _of_code(notebook) if is_code else {}
-    # The new cell is formatted like the first one, or like the object around an empty list.
-    layout, gap, depth = layout_of(notebook.text, where.holder), "", 0
+    cell |= {"id": cell_id} if cell_id else {}
+    cell |= _code_members(notebook) if is_code else {}
+    # The new cell is formatted like the first cell, or, if there are no cells, like the object that contains the list.
+    layout, gap, depth = layout_of(notebook.text, cell_list.holder), "", 0
     if cells:
-        layout, gap = layout_of(notebook.text, taken_apart(notebook.text, cells[0].start)), cells[0].gap
+        layout, gap = layout_of(notebook.text, parse_parts(notebook.text, cells[0].start)), cells[0].gap
     elif layout.unit is not None:
         margin = layout.newline + layout.outer + layout.unit
-        gap, depth, where.parts.tail = margin + layout.unit, 2, margin
+        gap, depth, cell_list.parts.tail = margin + layout.unit, 2, margin
     raw = layout.written(dict(sorted(cell.items())), depth)
-    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), layout.comma)
-    return where.parts.within(notebook.text), named
+    cell_list.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), layout.comma)
+    return cell_list.parts.within(notebook.text), cell_id

@@ -1,8 +1,8 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`.
 
-A placeholder line has only comment marks, dots or brackets around words that are typical of placeholders. Real files
-contain a few similar lines. An ambiguous line therefore counts only if it is not next to other comments, and if it
-would take the place of old lines.
+Writing a placeholder would delete the omitted text. A placeholder line has only comment marks, dots or brackets around
+words that are typical of placeholders. Real files contain a few similar lines. An ambiguous line therefore counts only
+if it is not next to other comments, and if it would take the place of old lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tools.contract.tool_errors import InvalidToolParamsError
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
-_MORE_GONE = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
+_REMOVAL_RATIO = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,
@@ -58,64 +58,69 @@ _WORDS = _SIGNS.union(_OTHER_WORDS.split())
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
-def first_omission(new: str, old: str | None, known: str | None = None, *, path: str = "") -> str | None:
+def first_omission(new: str, old: str | None, exempt_text: str | None = None, *, path: str = "") -> str | None:
     """Return the first line that is a placeholder for old lines that the new text lacks.
 
     Args:
         new: The text to be written.
         old: The text that it replaces, or `None` if the old text must not influence the result.
-        known: Text whose lines are never reported; by default, `old`.
+        exempt_text: Text whose lines are never reported; by default, `old`.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
-    lowered = new.lower()
-    hints = [hint for hint in _HINTS if hint in lowered]
+    lower_text = new.lower()
+    hints = [hint for hint in _HINTS if hint in lower_text]
     if not hints:
         return None
-    lowered_lines, whole = lowered.splitlines(), new.splitlines()
-    lines = [line.strip() for line in whole]
-    found: dict[int, bool] = {}  # the number of each placeholder line, and whether it is unambiguous
-    for number in sorted({at for hint in hints for at, line in enumerate(lowered_lines) if hint in line}):
-        is_sure = _is_sure(whole[number])
+    lower_lines, raw_lines = lower_text.splitlines(), new.splitlines()
+    lines = [line.strip() for line in raw_lines]
+    placeholders: dict[int, bool] = {}  # for the index of each placeholder line, whether it is unambiguous
+    for number in sorted({at for hint in hints for at, line in enumerate(lower_lines) if hint in line}):
+        is_sure = _is_sure(raw_lines[number])
         if is_sure is None or (path.lower().endswith(_MARKDOWN) and _HEADING.fullmatch(lines[number])):
             continue
-        around = [whole[at] for at in (number - 1, number + 1) if 0 <= at < len(whole)]
-        if is_sure or not any(_COMMENT.match(other.lstrip()) and _is_sure(other) is None for other in around):
-            found[number] = is_sure
-    if not found or old is None:
-        return lines[min(found)] if found else None
-    before = _stripped(old)
-    held = set(before if known is None else _stripped(known))
-    gone = len({*before} - {*lines, ""})
-    most_goes = gone >= _MORE_GONE * len({*lines} - {"", *map(lines.__getitem__, found)})
-    counts, new_counts = Counter(before), Counter(lines)
-    places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
-    texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # `last` is the position in `before` of the last common line. Since that line, `came` counts the non-blank new
-    # lines, and `waiting` has the ambiguous ones.
-    last, came, waiting = -1, 0, list[str]()
+        neighbours = [raw_lines[at] for at in (number - 1, number + 1) if 0 <= at < len(raw_lines)]
+        if is_sure or not any(
+            _COMMENT.match(neighbour.lstrip()) and _is_sure(neighbour) is None for neighbour in neighbours
+        ):
+            placeholders[number] = is_sure
+    if not placeholders or old is None:
+        return lines[min(placeholders)] if placeholders else None
+    old_lines = _strip_lines(old)
+    exempt_lines = set(old_lines if exempt_text is None else _strip_lines(exempt_text))
+    removals = len({*old_lines} - {*lines, ""})
+    removes_most = removals >= _REMOVAL_RATIO * len({*lines} - {"", *map(lines.__getitem__, placeholders)})
+    counts, new_counts = Counter(old_lines), Counter(lines)
+    places = {line: at for at, line in enumerate(old_lines) if line and counts[line] == new_counts[line] == 1}
+    line_counts = [0, *accumulate(line != "" for line in old_lines)]  # number of non-blank lines before each position
+    # `last` is the position in `old_lines` of the last common line. `new_count` counts the non-blank new lines since
+    # that line, and `pending` contains the ambiguous placeholders among them.
+    last, new_count, pending = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
-        at = len(before) if line is None else places.get(line)
+        at = len(old_lines) if line is None else places.get(line)
         if at is not None:
-            went = texts[at] - texts[last + 1] if at > last else texts[-1]
-            if waiting and gone and went > _MORE_GONE * came:
-                return waiting[0]
-            last, came, waiting = at, 0, []
+            old_count = line_counts[at] - line_counts[last + 1] if at > last else line_counts[-1]
+            if pending and removals and old_count > _REMOVAL_RATIO * new_count:
+                return pending[0]
+            last, new_count, pending = at, 0, []
             continue
-        came += line != ""
-        if line is not None and number in found and line not in held:
-            if gone and (found[number] or most_goes):
+        new_count += line != ""
+        if line is not None and number in placeholders and line not in exempt_lines:
+            if removals and (placeholders[number] or removes_most):
                 return line
-            waiting.append(line)
+            pending.append(line)
     return None
 
 
 def placeholder_error(tool: str, line: str, advice: str) -> InvalidToolParamsError:
-    """Return the error for a line that `first_omission` found. `line` may say which parameter it is in."""
+    """Return the error for a line that `first_omission` found.
+
+    `line` is the line in quotes, which may be followed by the parameter that contains it.
+    """
     problem = f"the line {line} is a placeholder for omitted text; writing it would delete that text. {advice}"
     return InvalidToolParamsError(tool, problem)
 
 
-def _stripped(text: str) -> list[str]:
+def _strip_lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
@@ -130,26 +135,26 @@ def _is_sure(line: str) -> bool | None:
     parts = _LINE.fullmatch(line, mark.end() if mark else 0)
     if parts is None:
         return None
-    left, right = parts[1], parts[3]
+    prefix, suffix = parts[1], parts[3]
     words = [word.lower() for word in _WORD.findall(parts[2])]
-    is_comment = mark is not None or _COMMENT.match(left) is not None
-    dots = _DOTS.search(left) is not None, _DOTS.search(right) is not None
+    is_comment = mark is not None or _COMMENT.match(prefix) is not None
+    dots = _DOTS.search(prefix) is not None, _DOTS.search(suffix) is not None
     if not words:
         return False if is_comment and dots[0] else None
     unknown = sum(not (word in _WORDS or word.isdecimal()) for word in words)
     if len(words) > _MAX_WORDS or unknown > MAX_UNKNOWN_WORDS:
         return None
     # In code, dots directly before a name are a spread operator.
-    is_marked = any(dots) and (is_comment or not left.endswith("..."))
-    is_bracketed = left.rstrip(_AROUND)[-1:] + right.lstrip(_AROUND)[:1] in _BRACKETS
+    is_marked = any(dots) and (is_comment or not prefix.endswith("..."))
+    is_bracketed = prefix.rstrip(_AROUND)[-1:] + suffix.lstrip(_AROUND)[:1] in _BRACKETS
     if _SIGNS.isdisjoint(words):
         return False if is_comment and any(dots) and (all(dots) or not unknown) else None
-    is_told = not (_SUBJECTS.isdisjoint(words) or _PREDICATES.isdisjoint(words)) and (
-        mark is not None or left.strip() not in "-*+>"
+    is_sentence = not (_SUBJECTS.isdisjoint(words) or _PREDICATES.isdisjoint(words)) and (
+        mark is not None or prefix.strip() not in "-*+>"
     )
-    if is_comment and not unknown and (is_marked or is_bracketed or is_told):
+    if is_comment and not unknown and (is_marked or is_bracketed or is_sentence):
         return True
-    if (is_marked and (is_comment or all(dots) or not unknown)) or is_told or (is_bracketed and not unknown):
+    if (is_marked and (is_comment or all(dots) or not unknown)) or is_sentence or (is_bracketed and not unknown):
         return False if len(words) > 1 or is_comment else None
-    is_label = not left[-1:].isspace() or left[0] == "*" or right[:1] == ":"
+    is_label = not prefix[-1:].isspace() or prefix[0] == "*" or suffix[:1] == ":"
     return False if is_comment and not unknown and len(words) > 1 and not is_label else None

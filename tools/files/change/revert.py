@@ -25,7 +25,7 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_b
 from tools.files.workspace import ReadLedger, Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
+MAX_EXAMINED = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
 NONE_KEPT = "undo.enabled is false, or there is no home folder"  # the reason why there is no journal
 NOT_COVERED = "Changes by commands and other programs are not recorded."
 
@@ -43,8 +43,11 @@ class ChangeUndo(FileChange):
         if self.removes:
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
-            return f"Change {self.change.id} was undone: {path} was restored, {self.form}."
-        return f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; now {self.form}."
+            return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
+        return (
+            f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; "
+            f"now {self.content_summary}."
+        )
 
     @property
     def state(self) -> str:
@@ -55,11 +58,11 @@ class ChangeUndo(FileChange):
     def details(self) -> dict[str, Any]:
         return {"undone": self.change.id, "removed_file": self.removes}
 
-    def question(self, proposed: str) -> EditConfirmation:
-        asked = FileChange.question(self, proposed)
-        what = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
-        title = f"{self.title} {what}{', and remove the file' * self.removes}"
-        return replace(asked, title=title, notes=(title, *asked.notes), editable=None)
+    def question(self, proposal: str) -> EditConfirmation:
+        question = FileChange.question(self, proposal)
+        description = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
+        title = f"{self.title} {description}{', and remove the file' * self.removes}"
+        return replace(question, title=title, notes=(title, *question.notes), editable=None)
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
@@ -69,17 +72,17 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     interrupted.
     """
     is_named = number is not None
-    found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
-    if is_named and not found:
-        why, lists = "another client's, or too old", "use list_changes"
+    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=not is_named)
+    if is_named and not changes:
+        reason, advice = "another client's, or too old", "use list_changes"
         if client is None:
-            why, lists = "another workspace's, or too old", "run coretools-mcp changes"
+            reason, advice = "another workspace's, or too old", "run coretools-mcp changes"
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"There is no file change {number} in this workspace. It may be {why} to be kept; {lists} to "
+            f"There is no file change {number} in this workspace. It may be {reason} to be kept; {advice} to "
             f"see the recorded changes. {NOT_COVERED}",
         )
-    for change in found:
+    for change in changes:
         try:
             if is_named or take_snapshot(target_of(change, workspace, None, AbortSignal())).sha256 != change.before:
                 return change
@@ -116,37 +119,37 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
 
     Raises:
-        ToolError: `file_changed_since_read`, with the differences, if the file has changed since, or another code if
-            the change cannot be undone for another reason.
+        ToolError: `file_changed_since_read`, with the differences, if the file has changed since then, or another
+            code if the change cannot be undone for another reason.
     """
     location = target.location
-    shown = location.shown
+    path = location.shown
     snapshot = take_snapshot(target)
     if snapshot.sha256 != change.after:
         if snapshot.sha256 == change.before:
-            said = f"'{shown}' is already as it was before change {change.id}; there is nothing to undo."
-            raise ToolError(ToolErrorType.EDIT_NO_CHANGE, said)
-        said = _moved_on(target, change, journal, client, snapshot.data)
-        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, said)
+            message = f"'{path}' is already as it was before change {change.id}; there is nothing to undo."
+            raise ToolError(ToolErrorType.EDIT_NO_CHANGE, message)
+        message = _explain_later_changes(target, change, journal, client, snapshot.data)
+        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, message)
     info = target.workspace.stat(location)
     if info is not None and (info.st_nlink != 1 or identity_of(info) != snapshot.identity):
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{shown}' has other names (hard links) or is being changed, so nothing was undone. Edit it instead.",
+            f"'{path}' has other names (hard links) or is being changed, so nothing was undone. Edit it instead.",
         )
     data = journal.content(change.before)
     if data is None and change.before is not None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"The content of '{shown}' before change {change.id} is no longer kept, or is damaged. Nothing was undone.",
+            f"The content of '{path}' before change {change.id} is no longer kept, or is damaged. Nothing was undone.",
         )
-    before = _text_of(data)
+    old_content = _text_of(data)
     return ChangeUndo(
         snapshot=snapshot,
-        text=before.text if before is not None else "",
-        encoding=before.encoding if before is not None else UTF_8 if data is None else _BINARY,
+        text=old_content.text if old_content is not None else "",
+        encoding=old_content.encoding if old_content is not None else UTF_8 if data is None else _BINARY,
         data=data or b"",
-        diff=_diff(_text_of(snapshot.data), before, len(snapshot.data or b""), len(data or b"")),
+        diff=_diff(_text_of(snapshot.data), old_content, len(snapshot.data or b""), len(data or b"")),
         undoes=change.id,
         removes=data is None,
         mode=info.st_mode & 0o7777 if info is not None else change.mode,
@@ -158,7 +161,9 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """Plan for the user to undo the change with this number, or else the last change by any client. Blocking.
+    """Plan an undo for the user: of the change with this number or, without a number, of the last change by any client.
+
+    Blocking.
 
     Raises:
         ToolError: There is no such change, or it cannot be undone.
@@ -181,14 +186,14 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file only_undoable as empty."""
     if data is None:
         return Decoded("", UTF_8)
     decoded = decode_unless_binary(data)
     if decoded is None or decoded.encoding.is_known:
         return decoded
-    guessed = guess(data)
-    return guessed.decoded if guessed is not None else decoded
+    best_guess = guess(data)
+    return best_guess.decoded if best_guess is not None else decoded
 
 
 def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: int) -> Diff:
@@ -197,29 +202,31 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
     return unified_diff(old.shown(), new.shown())
 
 
-def _moved_on(
+def _explain_later_changes(
     target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
 ) -> str:
     """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
-    said = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
-    of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
-    later = [each for each in of_file if each.id > change.id]
+    message = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
+    of_file = journal.changes(None, target.workspace.roots, limit=MAX_EXAMINED, path=change.path, only_undoable=True)
+    later = [later_change for later_change in of_file if later_change.id > change.id]
     # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
-    names = [str(each.id) if client in (None, each.client) else "another client" for each in later]
+    names = [
+        str(later_change.id) if client in (None, later_change.client) else "another client" for later_change in later
+    ]
     if names:
-        said += f" It was changed by {', '.join(name for name, _ in groupby(names))}: "
+        message += f" It was changed by {', '.join(name for name, _ in groupby(names))}: "
         if "another client" in names:
-            said += "only the user can undo another client's change (coretools-mcp undo), so edit it instead."
+            message += "only the user can undo another client's change (coretools-mcp undo), so edit the file instead."
         else:
-            said += "undo these first, in this order, or edit the file."
+            message += "undo these first, in this order, or edit the file."
     if data is None:
-        return f"{said} It no longer exists."
-    left = journal.content(change.after)
-    if left is None and change.after is not None:
-        return said
+        return f"{message} It no longer exists."
+    content_after = journal.content(change.after)
+    if content_after is None and change.after is not None:
+        return message
     name = os.path.basename(change.path)
-    since = _diff(_text_of(left), _text_of(data), len(left or b""), len(data))
-    return f"{said} Changes since then:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
+    diff = _diff(_text_of(content_after), _text_of(data), len(content_after or b""), len(data))
+    return f"{message} Changes since then:\n{clipped(diff.text(name, ('As it was content_after', 'Now')))}"
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
@@ -242,11 +249,11 @@ def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[
 
     lines: list[str] = []
     for change in changes:
-        when = datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
-        about = f", undoes {change.undoes}" if change.undoes is not None else ""
-        about += ", undone" if change.is_undone else ""
-        what = "removed" if change.after is None else f"+{change.added} -{change.removed}"
-        what += ", new" if change.before is None else ""
+        timestamp = datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
+        status = f", undoes {change.undoes}" if change.undoes is not None else ""
+        status += ", undone" if change.is_undone else ""
+        effect = "removed" if change.after is None else f"+{change.added} -{change.removed}"
+        effect += ", new" if change.before is None else ""
         path = shown_path(workspace.at(change.path).relative if len(workspace.roots) == 1 else change.path)
-        lines.append(f"{change.id}  {when}  {change.tool}  {path} ({what}{about})")
+        lines.append(f"{change.id}  {timestamp}  {change.tool}  {path} ({effect}{status})")
     return lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.diff import lines_back, lines_on, unified_diff
+from tools.files.change.diff import line_start_after, line_start_before, unified_diff
 from tools.files.change.file_change import (
     MAX_CHANGED_BYTES,
     SHOWN_BYTES,
@@ -74,9 +74,12 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, {self.form}."
-        what = "1 replacement" if count == 1 else f"{count} replacements"
-        return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
+            return (
+                f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, "
+                f"{self.content_summary}."
+            )
+        replacements = "1 replacement" if count == 1 else f"{count} replacements"
+        return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
 
     @property
     def details(self) -> dict[str, Any]:
@@ -96,24 +99,24 @@ class TextEdit(FileChange):
         for span in self.spans:
             if size + (windows[-1][1] - windows[-1][0] if windows else 0) > SHOWN_BYTES:
                 break  # the rest does not fit
-            start = lines_back(text, text.rfind(separator, 0, span.start) + 1, CONTEXT_LINES, separator)
-            stop = lines_on(text, span.end, CONTEXT_LINES + 1, separator)
+            start = line_start_before(text, text.rfind(separator, 0, span.start) + 1, CONTEXT_LINES, separator)
+            stop = line_start_after(text, span.end, CONTEXT_LINES + 1, separator)
             if windows and start <= windows[-1][1]:
                 windows[-1] = windows[-1][0], max(stop, windows[-1][1])
             else:
                 size += windows[-1][1] - windows[-1][0] if windows else 0
                 windows.append((start, stop))
         regions: list[dict[str, Any]] = []
-        left, line, counted = SHOWN_BYTES, 1, 0
+        room, line, count_start = SHOWN_BYTES, 1, 0
         for start, stop in windows:
-            if left <= 0:
+            if room <= 0:
                 break
-            line += text.count(separator, counted, start)
-            counted = start
+            line += text.count(separator, count_start, start)
+            count_start = start
             lines = text[start:stop].removesuffix(separator).removesuffix("\r")
-            shown = clipped(Decoded(lines, self.encoding).shown(), left)
-            left -= len(shown.encode("utf-8", "replace"))
-            regions.append({"first": line, "last": line + lines.count(separator), "text": shown})
+            excerpt = clipped(Decoded(lines, self.encoding).shown(), room)
+            room -= len(excerpt.encode("utf-8", "replace"))
+            regions.append({"first": line, "last": line + lines.count(separator), "text": excerpt})
         return regions
 
 
@@ -166,9 +169,9 @@ def plan_edit(
     haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)
     match = find_match(haystack, old_string)
     if match is None or not match.spans:
-        skipped = match.skipped if match is not None else 0
+        skipped_count = match.skipped if match is not None else 0
         is_read = target.reads is None or target.seen is not None
-        raise not_found(location, haystack, old_string, new_string, skipped=skipped, is_read=is_read)
+        raise not_found(location, haystack, old_string, new_string, skipped_count=skipped_count, is_read=is_read)
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
@@ -187,8 +190,8 @@ def plan_edit(
         )
     notes: list[str] = []
     if match.strategy.is_relaxed:
-        how = match.strategy.value.replace("_", " ")
-        notes.append(f"old_string did not match exactly; these differences were ignored: {how}.")
+        differences = match.strategy.value.replace("_", " ")
+        notes.append(f"old_string did not match exactly; these differences were ignored: {differences}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
@@ -221,20 +224,20 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
         return decoded
     if decoded.encoding.is_known:
         return decoded
-    guessed = guess(data)
+    best_guess = guess(data)
     if not (old_string.isascii() and new_string.isascii()):
         advice = "It seems to be UTF-8 with some damaged bytes. Repair them first, or replace only ASCII text."
-        if guessed is not None:
+        if best_guess is not None:
             advice = (
-                f"It may be {guessed.name} ({guessed.how}): if the text looks right, repeat this call with "
-                f"encoding='{guessed.name}'."
+                f"It may be {best_guess.name} ({best_guess.how}): if the text looks right, repeat this call with "
+                f"encoding='{best_guess.name}'."
             )
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
             f"'{location.shown}' has an unknown encoding (not UTF-8), so non-ASCII text can be replaced only if you "
             f"name the encoding. {advice} Nothing was written.",
         )
-    shown_as = guessed.decoded.encoding.codec if guessed is not None else decoded.encoding.shown_as
+    shown_as = best_guess.decoded.encoding.codec if best_guess is not None else decoded.encoding.shown_as
     return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
 
 
@@ -247,50 +250,50 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
-    wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
+    old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
-        wanted, given = wanted.removesuffix("\n"), given.removesuffix("\n")
+        old_lf, new_lf = old_lf.removesuffix("\n"), new_lf.removesuffix("\n")
     endings = NearbyEndings(text)
     pieces: list[str] = []
     spans: list[Span] = []
-    done = length = 0
+    position = length = 0
     for span in match.spans:
         haystack.checkpoint()
-        stop, put = span.end, new
+        stop, insertion = span.end, new
         if not is_literal:
             ending = endings.for_lines_at(span.start, span.end, new)
             if not is_exact or haystack.has_returns:
-                put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
+                insertion = _rebuild_lines(text[span.start : span.end], match.strategy, old_lf, new_lf, ending)
             elif ending == "\n":
-                put = given
-            # The indentation before the match stays. If every line of `new` has it too, the first line must not repeat
-            # it.
-            before = text[max(0, span.start - MAX_INDENTATION) : span.start]
-            begin = max(before.rfind("\n"), before.rfind("\r")) + 1
-            before, is_whole = before[begin:], begin > 0 or span.start <= MAX_INDENTATION
-            if is_exact and is_whole and before and not before.strip(BLANKS) and old[0] not in BLANKS:
-                is_repeated = all(line.startswith(before) for line in given.split("\n") if line.strip())
-                put = put.removeprefix(before) if is_repeated else put
+                insertion = new_lf
+            # The indentation before the match is kept. If every line of `new` begins with the same indentation, drop it
+            # from the first line, which would otherwise have it twice.
+            line_prefix = text[max(0, span.start - MAX_INDENTATION) : span.start]
+            begin = max(line_prefix.rfind("\n"), line_prefix.rfind("\r")) + 1
+            line_prefix, is_whole = line_prefix[begin:], begin > 0 or span.start <= MAX_INDENTATION
+            if is_exact and is_whole and line_prefix and not line_prefix.strip(BLANKS) and old[0] not in BLANKS:
+                is_repeated = all(line.startswith(line_prefix) for line in new_lf.split("\n") if line.strip())
+                insertion = insertion.removeprefix(line_prefix) if is_repeated else insertion
         begins_line = span.start == 0 or text[span.start - 1] in "\r\n"
         if not new and not old.endswith(("\n", "\r")) and begins_line and span.start != span.end:
             stop += 2 if text.startswith("\r\n", stop) else text.startswith(("\n", "\r"), stop)
-        pieces += (text[done : span.start], put)
-        length += span.start - done
-        spans.append(Span(length, length + len(put)))
-        length += len(put)
-        done = stop
-    pieces.append(text[done:])
+        pieces += (text[position : span.start], insertion)
+        length += span.start - position
+        spans.append(Span(length, length + len(insertion)))
+        length += len(insertion)
+        position = stop
+    pieces.append(text[position:])
     return "".join(pieces), tuple(spans)
 
 
-def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
+def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
     """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
-    if indentations is not None and (lacking := _lines_lacking(old_lines, raw_bodies, new_lines)) is not None:
-        return ending.join([*raw_bodies[:lacking], *new_lines[lacking:]])
+    if indentations is not None and (count := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
+        return ending.join([*raw_bodies[:count], *new_lines[count:]])
     pieces: list[str] = []
     for number, line in enumerate(new_lines):
         source: int | None = number if number < head or len(old_lines) == len(new_lines) else None
@@ -299,7 +302,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         if source is not None and (number < head or number >= len(new_lines) - tail):
             pieces.append(raw_bodies[source])
         elif indentations is not None:
-            pieces.append(_indented(line, indentations))
+            pieces.append(_reindent(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
             # Keep the file's own characters at the common beginning and end of the line.
             first, last = _common_ends(old_lines[source], line)
@@ -312,7 +315,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
     return "".join(pieces)
 
 
-def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
+def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
     """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
     The common leading lines of `old` and `new` decide this. The next line of `new` counts too if it is indented like
@@ -321,26 +324,28 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
     Raises:
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
-    known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # for each line, whether it is indented like `old`, and like the file
+    old_indentations = {indentation_of(line) for line in old}
+    agreements: list[
+        tuple[bool, bool]
+    ] = []  # for each line, whether it is indented like `old`, and whether like the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
-        own, is_common = indentation_of(line), line.strip() == old_line.strip()
-        as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
-        if line.strip() and (is_common or (as_raw and (not number or own not in known))):
-            kept.append((as_old, as_raw))
+        indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
+        as_old, as_raw = indentation == indentation_of(old_line), indentation == indentation_of(raw_line)
+        if line.strip() and (is_common or (as_raw and (not number or indentation not in old_indentations))):
+            agreements.append((as_old, as_raw))
         if not is_common:
             break
-    if all(as_old for as_old, _ in kept):
+    if all(as_old for as_old, _ in agreements):
         return None
-    lacking = 0 if kept[0][1] else 1
-    if not (kept[0][0] or kept[0][1]) or not all(as_raw for _, as_raw in kept[lacking:]):
+    unindented_count = 0 if agreements[0][1] else 1
+    if not (agreements[0][0] or agreements[0][1]) or not all(as_raw for _, as_raw in agreements[unindented_count:]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
             "neither like the file nor like old_string. Give both with the file's indentation, including the first "
             "line.",
         )
-    return lacking
+    return unindented_count
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
@@ -355,20 +360,20 @@ def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     return head, tail
 
 
-def _indented(line: str, indentations: dict[str, str]) -> str:
+def _reindent(line: str, indentations: dict[str, str]) -> str:
     """Replace the model's indentation of a new line with the file's."""
     if not line.strip(BLANKS):
         return ""
-    own = indentation_of(line)
-    rest = line[len(own) :]
-    known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
-    if known is None:
+    indentation = indentation_of(line)
+    content = line[len(indentation) :]
+    base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
+    if base is None:
         # The line is less indented than every line of old_string. Keep the difference as far as the file's indentation
         # allows.
         shortest = min(indentations, key=len)
-        missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
-        return indentations[shortest].removesuffix(missing) + rest
-    extra = own[len(known) :]
+        missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
+        return indentations[shortest].removesuffix(missing) + content
+    extra = indentation[len(base) :]
     for old, raw in indentations.items():
         # Convert spaces to tabs of the same width, or the reverse.
         if old and raw and set(old) == {" "} and set(raw) == {"\t"} and len(old) % len(raw) == 0:
@@ -379,7 +384,7 @@ def _indented(line: str, indentations: dict[str, str]) -> str:
         if old and raw and set(old) == {"\t"} and set(raw) == {" "} and len(raw) % len(old) == 0:
             extra = extra.replace("\t", " " * (len(raw) // len(old)))
             break
-    return indentations[known] + extra + rest
+    return indentations[base] + extra + content
 
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
@@ -409,12 +414,12 @@ def check_count(
 ) -> None:
     """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
 
-    `lines` has the line numbers of the matches, at least of the first `MAX_LISTED_LINES`.
+    `lines` contains the line numbers of the matches, at least of the first `MAX_LISTED_LINES` matches.
     """
     count = len(match.spans)
-    where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
+    places = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
     if count > MAX_LISTED_LINES:
-        where += " and more"
+        places += " and more"
     if count > MAX_MATCHES:
         problem = (
             f"old_string was found {max(count, text.count(old_string)):,} times in '{location.shown}', more than the "
@@ -423,39 +428,40 @@ def check_count(
         )
     elif expected is not None and count != expected:
         problem = (
-            f"The number of places where old_string was found in '{location.shown}' is {count} ({where}), but "
+            f"The number of matches of old_string in '{location.shown}' is {count} ({places}), but "
             f"expected_replacements is {expected}. Nothing was written."
         )
     elif count == 1 or (replaces_all and not match.strategy.is_relaxed):
         return
     elif match.strategy.is_relaxed:
-        how = match.strategy.value.replace("_", " ")
+        differences = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in {how} "
-            f"({where}). An inexact match must be unique. Nothing was written. Copy the text exactly, with more lines "
-            "around it."
+            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in {differences} "
+            f"({places}). An inexact match must be unique. Nothing was written. Copy the text exactly, with more "
+            "lines around it."
         )
     else:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is meant; "
-            "nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            f"old_string was found {count} times in '{location.shown}' ({places}), so it is unclear which one is "
+            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 
 
 def not_found(
-    location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
+    location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped_count: int, is_read: bool
 ) -> ToolError:
     """Return the error for an `old_string` that was not found, with the likely cause and the most similar text.
 
-    `skipped` is the number of matches that may begin inside a character (`TextMatch.skipped`).
+    `skipped_count` is the number of matches that may begin inside a character (`TextMatch.skipped`).
     """
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
-    if skipped:
+    if skipped_count:
         sentences.append(
-            f"Places that look like old_string: {skipped}. But the byte before each is not ASCII and may form one "
-            "character with the first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"Places that look like old_string: {skipped_count}. But the byte before each is not ASCII and may form "
+            "one character with the first byte of old_string in this file's encoding. Start old_string earlier or "
+            "later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -493,45 +499,47 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             )
     if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
         return
-    text, wanted, put_in = _lf_head(haystack, MAX_CHARS), to_lf(old), to_lf(new)
+    text, old_lf, new_lf = _lf_head(haystack, MAX_CHARS), to_lf(old), to_lf(new)
 
-    def holds(text: str, wanted: str) -> bool:
-        return not wanted or find_text(text, wanted, 0, haystack.checkpoint) >= 0
+    def contains(text: str, old_lf: str) -> bool:
+        return not old_lf or find_text(text, old_lf, 0, haystack.checkpoint) >= 0
 
-    lines = wanted.split("\n")
-    if all(_LINE_PREFIX.match(line) for line in lines if line.strip()) and holds(
+    lines = old_lf.split("\n")
+    if all(_LINE_PREFIX.match(line) for line in lines if line.strip()) and contains(
         text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)
     ):
         yield "old_string contains line numbers that are not in the file; it would match without them."
 
-    unescaped = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
-    if unescaped != wanted and holds(text, unescaped):
+    without_escapes = old_lf.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
+    if without_escapes != old_lf and contains(text, without_escapes):
         yield 'old_string has escapes such as a literal \\n or \\" where the file has the character itself.'
-    elif "\n" in wanted and holds(text, wanted.replace("\n", "\\n")):
+    elif "\n" in old_lf and contains(text, old_lf.replace("\n", "\\n")):
         yield "The file has the two characters \\n where old_string has a line break."
 
-    words, folded = _squeezed(haystack, wanted), visible_form(text)
+    words, visible_text = _join_words(haystack, old_lf), visible_form(text)
     if not words:
         yield "old_string is only white space."
-    elif holds(_squeezed(haystack, text), words):
-        if "\u00a0" in wanted or "\u00a0" in text:
+    elif contains(_join_words(haystack, text), words):
+        if "\u00a0" in old_lf or "\u00a0" in text:
             yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."
-        elif ("\t" in wanted) != ("\t" in text):
-            where = "old_string" if "\t" in wanted else "the file"
-            yield f"old_string differs from the file only in white space: {where} has tabs; the other has none."
+        elif ("\t" in old_lf) != ("\t" in text):
+            source = "old_string" if "\t" in old_lf else "the file"
+            yield f"old_string differs from the file only in white space: only {source} has tabs."
         else:
             yield "old_string differs from the file only in white space (indentation, spaces or line breaks)."
-    elif (folded != text or visible_form(words) != words) and holds(_squeezed(haystack, folded), visible_form(words)):
+    elif (visible_text != text or visible_form(words) != words) and contains(
+        _join_words(haystack, visible_text), visible_form(words)
+    ):
         yield (
             "old_string differs from the file in look-alike or invisible characters: quotes, dashes, special spaces, "
             "zero-width characters, or letters with separate accents."
         )
 
-    casefolded = ["".join([piece.casefold() for piece in _pieces(haystack, each)]) for each in (text, wanted)]
-    if holds(*casefolded):
+    caseless = ["".join([piece.casefold() for piece in _pieces(haystack, string)]) for string in (text, old_lf)]
+    if contains(*caseless):
         yield "old_string would match if case were ignored."
 
-    position = find_text(text, put_in, 0, haystack.checkpoint) if len(put_in.strip()) > 1 else -1
+    position = find_text(text, new_lf, 0, haystack.checkpoint) if len(new_lf.strip()) > 1 else -1
     if position >= 0:
         line = haystack.line_number(haystack.raw(position))
         yield f"new_string is already in the file, at line {line}; this edit may have been made before."
@@ -549,18 +557,18 @@ def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
         yield text[start : start + PIECE_CHARS]
 
 
-def _squeezed(haystack: Haystack, text: str) -> str:
+def _join_words(haystack: Haystack, text: str) -> str:
     """Return the words of `text`, joined by single spaces."""
-    joined: list[str] = []
+    parts: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):
         words = " ".join(piece.split())
-        if words and joined and not (is_within_word and not piece[0].isspace()):
-            joined.append(" ")
+        if words and parts and not (is_within_word and not piece[0].isspace()):
+            parts.append(" ")
         if words:
-            joined.append(words)
+            parts.append(words)
         is_within_word = not piece[-1].isspace()
-    return "".join(joined)
+    return "".join(parts)
 
 
 class Nearest(NamedTuple):
@@ -579,59 +587,60 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     # Lines beyond the limit stay together as one last item, so that no line before them is taken for the last line.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
-    wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
+    old_lines = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
     # Among all runs with as many lines as `old`, find the one with the most text from lines of `old`, in any order.
-    weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
+    weights = {line: min(len(line), _MAX_COMPARED) for line in old_lines if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0
     best_end = -1
-    for end, gained in enumerate(scores):
-        score += gained - (scores[end - len(wanted)] if end >= len(wanted) else 0)
+    for end, weight in enumerate(scores):
+        score += weight - (scores[end - len(old_lines)] if end >= len(old_lines) else 0)
         if score > best:
             best, best_end = score, end
     if best_end >= 0:
-        start = max(0, best_end - len(wanted) + 1)
+        start = max(0, best_end - len(old_lines) + 1)
         while not scores[start]:
             start += 1
         # The first common line determines where old_string would begin.
-        first: int | None = max(0, start - wanted.index(keys[start]))
+        first: int | None = max(0, start - old_lines.index(keys[start]))
     else:
         haystack.checkpoint()
-        first = _most_similar(keys, [line for line in wanted if line])
+        first = _most_similar(keys, [line for line in old_lines if line])
     if first is None:
         return None
-    lines = bodies[first : first + max(3, min(MAX_REGION_LINES, len(wanted)))]
+    lines = bodies[first : first + max(3, min(MAX_REGION_LINES, len(old_lines)))]
     if len(lines) > 1 and not lines[-1] and first + len(lines) == len(bodies):
         lines = lines[:-1]
     lines = [marked(Decoded(line, haystack.encoding).shown()) for line in lines]
-    cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
-    return Nearest(first + 1, first + len(lines), "\n".join(cut))
+    short_lines = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
+    return Nearest(first + 1, first + len(lines), "\n".join(short_lines))
 
 
-def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
-    """Return the line where `old` would begin, based on the most similar pair of lines.
+def _most_similar(keys: list[str], old_lines: list[str]) -> int | None:
+    """Return the line where `old_lines` would begin, based on the most similar pair of lines.
 
-    Half of the time is spent on finding lines with many common words, the rest on comparing those lines by character.
+    Half of `MAX_SECONDS` may be spent finding lines with many words in common, and half comparing those lines character
+    by character.
     """
     import difflib  # noqa: PLC0415 - needed only for failed edits
 
-    words = set(_WORD.findall(" ".join(wanted)[: 40 * _MAX_WORDS])[:_MAX_WORDS])
+    words = set(_WORD.findall(" ".join(old_lines)[: 40 * _MAX_WORDS])[:_MAX_WORDS])
     deadline = time.monotonic() + MAX_SECONDS / 2
-    rated: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
     for number, key in enumerate(keys):
         if number % 1000 == 0 and time.monotonic() > deadline:
             break
-        shared = len(words.intersection(_WORD.findall(key[:_MAX_COMPARED])))
-        if shared:
-            rated.append((shared, -number))
-    rated.sort(reverse=True)
+        common_words = len(words.intersection(_WORD.findall(key[:_MAX_COMPARED])))
+        if common_words:
+            candidates.append((common_words, -number))
+    candidates.sort(reverse=True)
     deadline = time.monotonic() + MAX_SECONDS / 2
     best: int | None = None
     best_ratio = MIN_RATIO
-    for position, line in enumerate(wanted[:MAX_REGION_LINES]):
+    for position, line in enumerate(old_lines[:MAX_REGION_LINES]):
         matcher = difflib.SequenceMatcher(None, b=line[:_MAX_COMPARED], autojunk=False)
-        for number in (-negative for _, negative in rated[:_MAX_CANDIDATES]):
+        for number in (-negative for _, negative in candidates[:_MAX_CANDIDATES]):
             if time.monotonic() > deadline:
                 return best
             matcher.set_seq1(keys[number][:_MAX_COMPARED])

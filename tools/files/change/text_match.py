@@ -63,7 +63,7 @@ class TextMatch:
     skipped: int = 0  # matches dropped because they may begin inside a character (unknown encodings)
 
 
-def never_ends() -> None:
+def no_checkpoint() -> None:
     """Do nothing. Serves as the checkpoint for work that cannot be cancelled."""
 
 
@@ -74,11 +74,11 @@ class Haystack:
     checkpoint between its steps. The checkpoint can raise an exception to stop the search.
     """
 
-    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
+    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = no_checkpoint) -> None:
         self.text = text
         self.encoding = encoding
         self.checkpoint = checkpoint
-        # Positions are usually requested in order, so counting continues from the previous one.
+        # Positions are usually requested in order, so counting continues from the previous position.
         self._mapped = (0, 0)
         self._numbered = (0, 1)
 
@@ -114,24 +114,24 @@ class Haystack:
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
-        """Convert a position in `lf_text` to the corresponding one in `text`."""
+        """Convert a position in `lf_text` to the corresponding position in `text`."""
         if not self.has_returns:
             return position
-        known, at = self._mapped if self._mapped[0] <= position else (0, 0)
-        while known < position:
+        lf_position, raw_position = self._mapped if self._mapped[0] <= position else (0, 0)
+        while lf_position < position:
             self.checkpoint()
-            before = at
-            at = _not_within_ending(self.text, at + min(position - known, PIECE_CHARS))
-            known += at - before - self.text.count("\r\n", before, at)
-        self._mapped = known, at
-        return at
+            start = raw_position
+            raw_position = _not_within_ending(self.text, raw_position + min(position - lf_position, PIECE_CHARS))
+            lf_position += raw_position - start - self.text.count("\r\n", start, raw_position)
+        self._mapped = lf_position, raw_position
+        return raw_position
 
     def line_number(self, position: int) -> int:
         """Return the line number of a position in the text, from 1. A line ending belongs to the line that it ends."""
         if self.text[max(0, position - 1) : position + 1] == "\r\n":
             position -= 1
-        done, line = self._numbered if self._numbered[0] <= position else (0, 1)
-        for start, end in self._pieces(done, position):
+        last_position, line = self._numbered if self._numbered[0] <= position else (0, 1)
+        for start, end in self._pieces(last_position, position):
             line += self.text.count("\n", start, end)
             if self.has_returns:
                 line += self.text.count("\r", start, end) - self.text.count("\r\n", start, end)
@@ -172,22 +172,22 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
 
 def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
     """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
-    text, wanted = haystack.text, to_lf(old)
+    text, old_lf = haystack.text, to_lf(old)
     exact = _occurrences(haystack, text, old)
     # A match must not begin or end within a CRLF.
     edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
     yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
 
     if not haystack.has_returns:
-        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, wanted) if "\r" in old else []
+        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, old_lf) if "\r" in old else []
     elif haystack.endings.style == "crlf":
-        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, wanted.replace("\n", "\r\n"))
+        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, old_lf.replace("\n", "\r\n"))
     else:
-        yield Strategy.LINE_ENDINGS, _in_lf(haystack, haystack.lf_text, wanted)
+        yield Strategy.LINE_ENDINGS, _occurrences_in_lf(haystack, haystack.lf_text, old_lf)
 
     # If the file lacks only the final line ending of `old`, match at the end of the file.
-    core = wanted.removesuffix("\n")
-    if core and core != wanted:
+    core = old_lf.removesuffix("\n")
+    if core and core != old_lf:
         # Twice the length of the core is enough to contain it with any line endings.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
@@ -199,12 +199,12 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
         return
     may_look_alike = haystack.encoding.is_known and not (old.isascii() and text.isascii())
     if may_look_alike:
-        yield Strategy.LOOK_ALIKES, _in_lf(haystack, fold(haystack.lf_text), fold(wanted))
-    yield Strategy.TRAILING_WHITESPACE, _line_windows(haystack, wanted, str.rstrip)
+        yield Strategy.LOOK_ALIKES, _occurrences_in_lf(haystack, fold(haystack.lf_text), fold(old_lf))
+    yield Strategy.TRAILING_WHITESPACE, _line_windows(haystack, old_lf, str.rstrip)
     if may_look_alike:
-        yield Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE, _line_windows(haystack, wanted, str.rstrip, fold)
-    found = _line_windows(haystack, wanted, str.strip)
-    nested_alike = [span for span in found if indentation_map(wanted, text[span.start : span.end]) is not None]
+        yield Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE, _line_windows(haystack, old_lf, str.rstrip, fold)
+    windows = _line_windows(haystack, old_lf, str.strip)
+    nested_alike = [span for span in windows if indentation_map(old_lf, text[span.start : span.end]) is not None]
     yield Strategy.INDENTATION, nested_alike
 
 
@@ -231,68 +231,68 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
     return mapping
 
 
-def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
+def find_text(text: str, needle: str, start: int = 0, checkpoint: Callable[[], None] = no_checkpoint) -> int:
     """Like `text.find`, but in pieces, because one search in a large text would block all other work.
 
     The checkpoint is called before each piece and can raise an exception to stop the search.
     """
-    # A step must be at least as long as `wanted`, so that the time is linear.
-    step = max(PIECE_CHARS, len(wanted))
-    while start <= len(text) - len(wanted):
+    # A step must be at least as long as `needle`, so that the time is linear.
+    step = max(PIECE_CHARS, len(needle))
+    while start <= len(text) - len(needle):
         checkpoint()
-        found = text.find(wanted, start, start + step + len(wanted))
-        if found >= 0:
-            return found
+        index = text.find(needle, start, start + step + len(needle))
+        if index >= 0:
+            return index
         start += step
     return -1
 
 
-def _occurrences(haystack: Haystack, text: str, wanted: str) -> list[Span]:
+def _occurrences(haystack: Haystack, text: str, needle: str) -> list[Span]:
     spans: list[Span] = []
-    position = find_text(text, wanted, 0, haystack.checkpoint)
+    position = find_text(text, needle, 0, haystack.checkpoint)
     while position >= 0 and len(spans) <= MAX_MATCHES:
-        spans.append(Span(position, position + len(wanted)))
-        position = find_text(text, wanted, position + len(wanted), haystack.checkpoint)
+        spans.append(Span(position, position + len(needle)))
+        position = find_text(text, needle, position + len(needle), haystack.checkpoint)
     return spans
 
 
-def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
-    found = _occurrences(haystack, lf_text, wanted)
-    return [Span(haystack.raw(span.start), haystack.raw(span.end)) for span in found]
+def _occurrences_in_lf(haystack: Haystack, lf_text: str, needle: str) -> list[Span]:
+    spans = _occurrences(haystack, lf_text, needle)
+    return [Span(haystack.raw(span.start), haystack.raw(span.end)) for span in spans]
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """Return the position, or the next one if it is within a CRLF."""
+    """Return `position`, or the next position if `position` is within a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 
 def _line_windows(
-    haystack: Haystack, wanted: str, strip: Callable[[str, str], str], form: Callable[[str], str] = str
+    haystack: Haystack, old: str, strip: Callable[[str, str], str], form: Callable[[str], str] = str
 ) -> list[Span]:
-    """Find runs of whole lines that equal the lines of `wanted`, after `form` and `strip` have removed differences.
+    """Find runs of whole lines that equal the lines of `old`, after `form` and `strip` have removed differences.
 
     A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """
-    text, wanted = (
-        "\n".join(strip(line, BLANKS) for line in form(each).split("\n")) for each in (haystack.lf_text, wanted)
+    text, old = (
+        "\n".join(strip(line, BLANKS) for line in form(string).split("\n")) for string in (haystack.lf_text, old)
     )
-    ends_after_ending = wanted.endswith("\n")
-    core = wanted.removesuffix("\n")
+    ends_after_ending = old.endswith("\n")
+    core = old.removesuffix("\n")
     if not core.strip("\n"):
         return []
     count = core.count("\n") + 1
     spans: list[Span] = []
-    framed, needle = f"\n{text}\n", f"\n{core}\n"
-    line = counted = 0
+    framed_text, framed_core = f"\n{text}\n", f"\n{core}\n"
+    line = count_start = 0
     starts = haystack.line_starts
-    position = find_text(framed, needle, 0, haystack.checkpoint)
+    position = find_text(framed_text, framed_core, 0, haystack.checkpoint)
     while position >= 0 and len(spans) <= MAX_MATCHES:
-        line += framed.count("\n", counted, position)
-        counted = position
-        after = line + count
-        if not ends_after_ending or after < len(starts) - 1:
+        line += framed_text.count("\n", count_start, position)
+        count_start = position
+        next_line = line + count
+        if not ends_after_ending or next_line < len(starts) - 1:
             # Without its line ending, the match ends one character before the next line.
-            end = starts[after] - (not ends_after_ending)
+            end = starts[next_line] - (not ends_after_ending)
             spans.append(Span(haystack.raw(starts[line]), haystack.raw(end)))
-        position = find_text(framed, needle, position + len(needle) - 1, haystack.checkpoint)
+        position = find_text(framed_text, framed_core, position + len(framed_core) - 1, haystack.checkpoint)
     return spans

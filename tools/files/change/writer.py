@@ -26,7 +26,7 @@ from tools.files.workspace import Location, Workspace
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
 # Locks keyed by the real path of the file; unused locks are removed automatically
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-_guard = threading.Lock()  # held briefly for access to the tables of this module
+_guard = threading.Lock()  # held briefly for access to this module's dictionaries
 
 
 @contextmanager
@@ -72,34 +72,34 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 @contextmanager
-def alone_in(folder: Folder) -> Generator[None]:
+def lock_folder(folder: Folder) -> Generator[None]:
     """Briefly lock out other threads and servers while files in a folder are created and renamed.
 
-    Threads of this process queue up before one of them tries to get the lock between processes, so that they do not
-    compete for that lock. On file systems without locks, other processes are not locked out.
+    Threads of this process take turns: only one at a time tries to get the lock shared with other processes. On file
+    systems without locks, other processes are not locked out.
 
     Raises:
-        OSError: `EBUSY` if others have held the lock for `BUSY_SECONDS`.
+        OSError: `EBUSY` if other threads or processes have held the lock for `BUSY_SECONDS`.
     """
     descriptor = folder.descriptor
     if descriptor is None:
         yield
         return
     end = time.monotonic() + BUSY_SECONDS
-    which = _folder_id(descriptor)
+    folder_id = _folder_id(descriptor)
     with _guard:
-        lock = _folder_locks.setdefault(which, threading.Lock())
+        lock = _folder_locks.setdefault(folder_id, threading.Lock())
     if not lock.acquire(timeout=BUSY_SECONDS):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
     try:
-        while (locked := try_lock(descriptor)) is False:
+        while (is_locked := try_lock(descriptor)) is False:
             if time.monotonic() > end:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
             time.sleep(POLL_SECONDS)
         try:
             yield
         finally:
-            if locked and sys.platform != "win32":
+            if is_locked and sys.platform != "win32":
                 import fcntl  # noqa: PLC0415 - exists only on POSIX
 
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -128,9 +128,9 @@ class Temporary:
     def write(self, content: bytes, disk: Disk) -> int:
         """Write the whole content. Return the descriptor."""
         assert self.descriptor is not None  # noqa: S101 - not closed yet
-        left = memoryview(content)
-        while left:
-            left = left[disk.write(self.descriptor, left) :]
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[disk.write(self.descriptor, remaining) :]
         return self.descriptor
 
     def close(self) -> None:
@@ -152,15 +152,15 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
-    with alone_in(folder):  # so that a file that has been created but not yet locked does not count as a leftover
+    with lock_folder(folder):  # so that a file that has been created but not yet locked does not count as a leftover
         for leftover in leftovers:
             with suppress(OSError):
-                held = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
+                leftover_descriptor = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
                 try:
-                    if stat.S_ISREG(os.fstat(held).st_mode) and try_lock(held):
+                    if stat.S_ISREG(os.fstat(leftover_descriptor).st_mode) and try_lock(leftover_descriptor):
                         os.unlink(folder.named(leftover), dir_fd=folder.descriptor)
                 finally:
-                    os.close(held)
+                    os.close(leftover_descriptor)
         descriptor = os.open(folder.named(name), _CREATE, mode, dir_fd=folder.descriptor)
         try_lock(descriptor)
     temporary = Temporary(folder, name, descriptor)
@@ -181,13 +181,13 @@ def _find_leftovers(folder: Folder) -> list[str]:
     """
     if folder.descriptor is None:
         return []  # without a descriptor, the folder cannot be locked
-    which, now = _folder_id(folder.descriptor), time.monotonic()
+    folder_id, now = _folder_id(folder.descriptor), time.monotonic()
     with _guard:
-        last = _last_searched.pop(which, None)
+        last = _last_searched.pop(folder_id, None)
         if last is not None and now - last < REST_SECONDS:
-            _last_searched[which] = last
+            _last_searched[folder_id] = last
             return []
-        _last_searched[which] = now
+        _last_searched[folder_id] = now
         if len(_last_searched) > MAX_RESTING:
             del _last_searched[next(iter(_last_searched))]
     names: list[str] = []
@@ -198,7 +198,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
     finally:
         if len(names) < LARGE_FOLDER:
             with _guard:
-                _last_searched.pop(which, None)
+                _last_searched.pop(folder_id, None)
     return [name for name in names if is_temporary(name)]
 
 
@@ -208,49 +208,50 @@ _ACCESS_LIST = "system.posix_acl_access"
 _LABELS = frozenset({"security.selinux"})  # attributes that the system assigns to every file
 
 
-def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
+def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.stat_result) -> None:
     """Give a temporary file the owner, mode and attributes of the file that it will replace.
 
     Raises an `OSError` if the mode or the access control list cannot be set.
     """
-    mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    mode = stat.S_IMODE(old_info.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     descriptor = temporary.descriptor
     if sys.platform == "win32" or descriptor is None:
         os.chmod(folder.named(temporary.name), mode)
         return
     info = os.fstat(descriptor)
     keeps_group = True
-    if info.st_gid != before.st_gid:
+    if info.st_gid != old_info.st_gid:
         try:
-            os.fchown(descriptor, -1, before.st_gid)
+            os.fchown(descriptor, -1, old_info.st_gid)
         except PermissionError:
             keeps_group = False
     if not keeps_group:
         # Members of another group must not get access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
-    elif info.st_uid != before.st_uid:
+    elif info.st_uid != old_info.st_uid:
         with suppress(PermissionError):
-            os.fchown(descriptor, before.st_uid, -1)
+            os.fchown(descriptor, old_info.st_uid, -1)
     if sys.platform == "linux":
-        wanted: dict[str, bytes] = {}
+        attributes: dict[str, bytes] = {}
         with suppress(OSError):
             old = os.open(folder.named(name), _INSPECT, dir_fd=folder.descriptor)
             try:
                 for attribute in os.listxattr(old):
                     with suppress(OSError):
-                        wanted[attribute] = os.getxattr(old, attribute)
+                        attributes[attribute] = os.getxattr(old, attribute)
             finally:
                 os.close(old)
-        inherited: list[str] = []
+        inherited_names: list[str] = []
         with suppress(OSError):
-            inherited = os.listxattr(descriptor)
+            inherited_names = os.listxattr(descriptor)
         # Attributes inherited from the folder (a default access control list) could give others access to the file. It
-        # is acceptable to lose other attributes, but without its own access control list the file would be too open.
-        for attribute in inherited:
-            if attribute not in wanted and attribute not in _LABELS:
+        # is acceptable to lose other attributes, but without its own access control list, the file would be accessible
+        # to too many users.
+        for attribute in inherited_names:
+            if attribute not in attributes and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
                     os.removexattr(descriptor, attribute)
-        for attribute, value in wanted.items():
+        for attribute, value in attributes.items():
             if attribute != _DROPPED_ATTRIBUTE:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
                     os.setxattr(descriptor, attribute, value)
@@ -274,9 +275,9 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return a function that renames a file without replacing another, or `None` if the system has none.
+    """Return a function that renames a file without replacing another file, or `None` if the system lacks the call.
 
-    The function returns False if the file system does not support this.
+    The function returns False if the file system does not support such a rename.
     """
     if sys.platform != "linux":
         return None
@@ -334,7 +335,7 @@ def replace_private_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     identity: FileIdentity
     links_broken: int  # how many hard links still have the old content, usually 0
 
@@ -347,7 +348,7 @@ def replace_file(
     disk: Disk = REAL_DISK,
     *,
     mode: int | None = None,
-) -> Written:
+) -> WriteResult:
     """Write a whole file, and create missing folders above it.
 
     `expected` is the fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode
@@ -365,31 +366,31 @@ def replace_file(
         ):
             descriptor = temporary.write(content, disk)
             disk.sync(descriptor)
-            with alone_in(folder):
-                before = folder.stat(name)
-                if before is not None and stat.S_ISDIR(before.st_mode):
+            with lock_folder(folder):
+                old_info = folder.stat(name)
+                if old_info is not None and stat.S_ISDIR(old_info.st_mode):
                     raise ToolError(
                         ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
                     )
-                if before is not None and not stat.S_ISREG(before.st_mode):
+                if old_info is not None and not stat.S_ISREG(old_info.st_mode):
                     raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-                if (identity_of(before) if before is not None else None) != expected:
-                    raise _changed(location)
-                if before is not None:
-                    take_over(temporary, folder, name, before)
+                if (identity_of(old_info) if old_info is not None else None) != expected:
+                    raise _changed_error(location)
+                if old_info is not None:
+                    copy_metadata(temporary, folder, name, old_info)
                 elif mode is not None and sys.platform != "win32":
                     os.fchmod(descriptor, mode & ~(stat.S_ISUID | stat.S_ISGID))
                 if os.name == "nt":
                     temporary.close()  # Windows cannot rename an open file
                 try:
-                    disk.rename(folder, temporary.name, name, before is not None)
+                    disk.rename(folder, temporary.name, name, old_info is not None)
                 except FileExistsError:
-                    raise _changed(location) from None
-            after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
+                    raise _changed_error(location) from None
+            new_info = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
             if folder.descriptor is not None:
                 with suppress(OSError):  # the file is complete even if the new name is not yet on the disk
                     disk.sync(folder.descriptor)
-            return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
+            return WriteResult(identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0)
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
@@ -408,16 +409,16 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
     """
     name = os.path.basename(location.path)
     try:
-        with workspace.folder_to_write_in(location) as folder, alone_in(folder):
-            before = folder.stat(name)
-            if before is None or identity_of(before) != expected:
-                raise _changed(location)
+        with workspace.folder_to_write_in(location) as folder, lock_folder(folder):
+            info = folder.stat(name)
+            if info is None or identity_of(info) != expected:
+                raise _changed_error(location)
             os.unlink(folder.named(name), dir_fd=folder.descriptor)
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
 
 
-def _changed(location: Location) -> ToolError:
+def _changed_error(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
         f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "

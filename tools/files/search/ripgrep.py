@@ -225,7 +225,7 @@ class Ripgrep:
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str], given: IO[bytes] | None = None) -> Generator[Child]:
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=given) as child:
+            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, stdin=given) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__

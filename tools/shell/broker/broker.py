@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, confinement, supervisor
 else:
-    # With -I, the script's folder is not on the import path. As the last entry, the folder hides no standard module.
+    # With -I, the script's folder is not on the import path. Append it as the last entry, so that its modules hide no
+    # standard modules.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import confinement
@@ -65,59 +66,59 @@ class Broker:
         self._is_subreaper = is_subreaper
         self._most_files = most_files
         self._lifeline = os.pipe()  # never written to; supervisors read the end of the stream when this process dies
-        self._waiting = supervisor.Waiting(server.fileno())
+        self._poller = supervisor.Poller(server.fileno())
         self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, keyed by pid
         self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
-        self._left: list[socket.socket] = []  # sockets of dead supervisors, until their processes are gone
-        self._sweep_at: float | None = None
+        self._orphaned_channels: list[socket.socket] = []  # sockets of dead supervisors, until their processes are gone
+        self._kill_orphans_at: float | None = None
         self._leave_at: float | None = None
 
     def serve(self) -> None:
         """Fork supervisors until the server is gone and all supervisors have exited."""
-        while self._leave_at is None or ((self._channels or self._left) and monotonic() < self._leave_at):
-            if self._waiting.wait(self._sweep_at, self._leave_at) and not self._listen():
+        while self._leave_at is None or ((self._channels or self._orphaned_channels) and monotonic() < self._leave_at):
+            if self._poller.wait(self._kill_orphans_at, self._leave_at) and not self._receive_channel():
                 self._leave_at = monotonic() + LEAVE_SECONDS
-                self._waiting.forget(self._server.fileno())
-                self._unlink()
+                self._poller.forget(self._server.fileno())
+                self._close_link()
             self._reap()
-            if self._left:
-                self._sweep()
+            if self._orphaned_channels:
+                self._kill_orphans()
 
-    def _listen(self) -> bool:
+    def _receive_channel(self) -> bool:
         """Find or fork a supervisor for a socket from the server. Return False if the server is gone."""
         try:
-            asked, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
+            kind, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
         except OSError:
             return False
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
             channel = socket.socket(fileno=descriptor)
-            if asked != broker_messages.SHARED or not self._hand_on(channel):
-                self._fork(channel, is_shared=asked == broker_messages.SHARED)
-        return bool(asked)
+            if kind != broker_messages.SHARED or not self._pass_to_shared(channel):
+                self._fork(channel, is_shared=kind == broker_messages.SHARED)
+        return bool(kind)
 
-    def _hand_on(self, channel: socket.socket) -> bool:
-        """Pass a socket on to the shared supervisor. Return True if there is one."""
+    def _pass_to_shared(self, channel: socket.socket) -> bool:
+        """Pass a socket to the shared supervisor. Return False if there is none, or if it cannot be reached."""
         if self._shared is None:
             return False
         pid, link = self._shared
         try:
             socket.send_fds(link, [broker_messages.SHARED], [channel.fileno()])
         except OSError:
-            self._unlink()
+            self._close_link()
             return False
         # Close the copies of sockets that the server has closed.
         poll = select.poll()
-        for each in self._channels[pid]:
-            poll.register(each.fileno(), 0)
-        left = {number for number, _ in poll.poll(0)}
-        for each in [each for each in self._channels[pid] if each.fileno() in left]:
-            self._channels[pid].remove(each)
-            each.close()
+        for copy in self._channels[pid]:
+            poll.register(copy.fileno(), 0)
+        closed_numbers = {number for number, _ in poll.poll(0)}
+        for copy in [copy for copy in self._channels[pid] if copy.fileno() in closed_numbers]:
+            self._channels[pid].remove(copy)
+            copy.close()
         self._channels[pid].append(channel)
         return True
 
-    def _unlink(self) -> None:
+    def _close_link(self) -> None:
         if self._shared is not None:
             self._shared[1].close()
             self._shared = None
@@ -130,7 +131,7 @@ class Broker:
             pid = os.fork()
         except OSError as error:
             with channel, suppress(OSError):
-                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.frame(broker_messages.FAILED, error.errno or 0))
             return
         if pid == 0:
             if ours is not None:
@@ -146,10 +147,15 @@ class Broker:
         """In the child, close everything that belongs to the broker, then serve."""
         status = 1
         try:
-            alive, held = self._lifeline
-            os.close(held)
-            self._unlink()
-            for foreign in (self._server, self._waiting, *chain.from_iterable(self._channels.values()), *self._left):
+            lifeline, write_end = self._lifeline
+            os.close(write_end)
+            self._close_link()
+            for foreign in (
+                self._server,
+                self._poller,
+                *chain.from_iterable(self._channels.values()),
+                *self._orphaned_channels,
+            ):
                 foreign.close()
             is_subreaper = self._is_subreaper and supervisor.become_subreaper()
             import resource  # noqa: PLC0415 - POSIX only; `main` has loaded it
@@ -159,11 +165,11 @@ class Broker:
             with suppress(ValueError):  # another process has lowered the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
             try:
-                made = supervisor.Supervisor(channel, alive, link, by_group=not is_subreaper)
+                new_supervisor = supervisor.Supervisor(channel, lifeline, link, by_group=not is_subreaper)
             except OSError as error:
-                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.frame(broker_messages.FAILED, error.errno or 0))
             else:
-                status = 0 if made.serve() else 1
+                status = 0 if new_supervisor.serve() else 1
         except BaseException as error:  # noqa: BLE001 - a child must not return to the broker's code
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
@@ -183,38 +189,38 @@ class Broker:
                     continue
                 has_reaped = True
                 if self._shared is not None and pid == self._shared[0]:
-                    self._unlink()
+                    self._close_link()
                 channels = self._channels.pop(pid, [])
                 if status != 0:
-                    self._left += channels
+                    self._orphaned_channels += channels
                     continue
                 for channel in channels:
                     channel.close()  # a supervisor that exited properly leaves no processes behind
         return has_reaped
 
-    def _sweep(self) -> None:
+    def _kill_orphans(self) -> None:
         """Kill the processes that dead supervisors left behind.
 
-        Once none are left, close those supervisors' sockets to tell the server.
+        Once none are left, close the dead supervisors' sockets, which tells the server.
         """
         if self._is_subreaper:
-            left = supervisor.Descendants(spared=self._channels)
-            if left.pids():
-                left.kill()
-                self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
+            orphans = supervisor.Descendants(excluded_pids=self._channels)
+            if orphans.pids():
+                orphans.kill()
+                self._kill_orphans_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
             # If a process starts another and exits during the search, both may be missed. In that case, there is an
             # exited child to reap.
             if self._reap():
-                self._sweep_at = monotonic()
+                self._kill_orphans_at = monotonic()
                 return
-        for channel in self._left:
+        for channel in self._orphaned_channels:
             channel.close()
-        self._left.clear()
-        self._sweep_at = None
+        self._orphaned_channels.clear()
+        self._kill_orphans_at = None
 
 
-def main(what: str, most_files: int) -> None:
+def main(tracking: str, most_files: int) -> None:
     gc.disable()
     confinement.make_private()
     with suppress(PermissionError):
@@ -226,14 +232,14 @@ def main(what: str, most_files: int) -> None:
     # Keep only the socket and stderr, and close what was inherited from the process that started the server.
     server = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    while null <= sys.stderr.fileno():  # if any of the first three was closed
+    while null <= sys.stderr.fileno():  # if any of the descriptors 0 to 2 was closed
         null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) != server.fileno():
             with suppress(OSError):
                 os.close(int(name))
-    is_subreaper = what == "descendants" and supervisor.become_subreaper()
+    is_subreaper = tracking == "descendants" and supervisor.become_subreaper()
     for name in ("fcntl", "resource"):  # imported here once, so that no supervisor has to
         import_module(name)
     gc.freeze()

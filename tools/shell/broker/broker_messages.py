@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # the header of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
-# From the server. RUN: the result of `packed`, with these descriptors: the output, standard error if separate, the
+# From the server. RUN: the result of `pack_run`, with these descriptors: the output, standard error if separate, the
 # attachments, the descriptors of the `ProcessSpec`, the namespaces. END: the grace period in milliseconds. LIST: no
-# content. MOUNT: the result of `packed_mounts`, with a descriptor from which to read the id of the process whose
-# namespaces to mount in.
+# content. MOUNT: the result of `pack_mounts`, with a descriptor from which to read a process id; the mounts are made
+# in the namespaces of that process.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the process ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid`
 # status. GONE: none of the program's processes is left, and the next program may be sent. LISTED: process ids. MOUNTED:
@@ -30,55 +30,55 @@ OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptor numbers of the outputs, which
 LARGEST_LIMIT = (1 << 63) - 2  # largest limit that is valid on every system; on macOS, one more means no limit
 
 
-def framed(kind: int, *numbers: int) -> bytes:
+def frame(kind: int, *numbers: int) -> bytes:
     return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))
 
 
-def packed(spec: ProcessSpec) -> bytes:
+def pack_run(spec: ProcessSpec) -> bytes:
     """Return the body of a RUN message: strings separated by NUL. The first string is a list of numbers.
 
     Raises a `ValueError` if the operating system cannot accept the spec.
     """
-    wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
-    limits = [-1 if limit is None else limit for limit in wanted]
+    optional_limits = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
+    limits = [-1 if limit is None else limit for limit in optional_limits]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
-    given = (*spec.attachments, *spec.descriptors)
+    targets = (*spec.attachments, *spec.descriptors)
     rules = spec.landlock
-    paths = (rules.readable, rules.writable) if rules is not None else ()
+    path_lists = (rules.readable, rules.writable) if rules is not None else ()
     # -1 means that there are no rules at all.
-    counts = [len(each) for each in paths] or [-1, 0]
-    numbers = [len(spec.argv), *counts, len(spec.namespaces), *limits, *errors, *given]
+    counts = [len(paths) for paths in path_lists] or [-1, 0]
+    numbers = [len(spec.argv), *counts, len(spec.namespaces), *limits, *errors, *targets]
     texts = [spec.limits.group or "", spec.folder, rules.calls.hex() if rules is not None else "", *spec.argv]
-    for each in paths:
-        texts += each
+    for paths in path_lists:
+        texts += paths
     for name, value in spec.environment.items():
         texts += (name, value)
     if (
         not spec.argv
         or any("\0" in text for text in texts)
         or any(not name or "=" in name for name in spec.environment)
-        or any(number < 0 or number in OUTPUT_NUMBERS for number in given)
-        or len(set(given)) < len(given)
+        or any(number < 0 or number in OUTPUT_NUMBERS for number in targets)
+        or len(set(targets)) < len(targets)
         or not all(-1 <= limit <= LARGEST_LIMIT for limit in limits)
     ):
         raise ValueError("the operating system cannot accept this")
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
-def packed_mounts(steps: Iterable[MountStep]) -> bytes:
+def pack_mounts(steps: Iterable[MountStep]) -> bytes:
     """Return the body of a MOUNT message: three strings per mount, separated by NUL."""
     texts: list[str] = []
-    for what, place, is_read_only, is_moved in steps:
-        texts += (what, place, str(is_read_only + 2 * is_moved))
+    for source, target, is_read_only, is_moved in steps:
+        texts += (source, target, str(is_read_only + 2 * is_moved))
     return os.fsencode("\0".join(texts))
 
 
-def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
+def unpack_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
     """Return the `MountStep`s in the form that a supervisor uses."""
     parts = iter(body.split(b"\0"))
     steps: list[tuple[bytes, bytes, bool, bool]] = []
-    for what, place, how in zip(parts, parts, parts, strict=True):
-        steps.append((what, place, bool(int(how) & 1), bool(int(how) & 2)))
+    for source, target, flags in zip(parts, parts, parts, strict=True):
+        steps.append((source, target, bool(int(flags) & 1), bool(int(flags) & 2)))
     return steps
 
 
@@ -103,7 +103,7 @@ class Order(NamedTuple):
     rules: LandlockRuleset | None
 
 
-def unpacked(body: bytes) -> Order:
+def unpack_run(body: bytes) -> Order:
     head, group, folder, calls, *texts = body.split(b"\0")
     count, readable, writable, namespaces, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
     argv, texts = texts[:count], texts[count:]

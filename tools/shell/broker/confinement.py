@@ -1,8 +1,8 @@
 """Confines a forked process before it becomes a program: joins namespaces and gives up rights through Landlock.
 
-Confinement cannot be undone, so it is only for processes that do nothing else. The server and the broker only protect
-their own memory, environment and descriptors (`make_private`). The kernel is called through ctypes, with only the
-standard library. The fork imports nothing.
+Confinement cannot be undone, so only a fork made for this purpose may confine itself. The server and the broker only
+protect their own memory, environment and descriptors (`make_private`). System calls are made through ctypes, so only
+the standard library is needed. The fork imports nothing.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
 
-def _ask(function: str, *arguments: int | bytes | None) -> int:
+def _call(function: str, *arguments: int | bytes | None) -> int:
     """Call a function of the C library. Return its result, or raise an `OSError` if it fails."""
-    passed = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
-    result: int = getattr(_library, function)(*passed)
+    c_arguments = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
+    result: int = getattr(_library, function)(*c_arguments)
     if result < 0:
         raise OSError(ctypes.get_errno(), function)
     return result
@@ -73,7 +73,7 @@ def landlock_abi() -> int:
     if sys.platform != "linux":
         return 0
     try:
-        return _ask("syscall", _CREATE_RULESET, None, 0, 1)
+        return _call("syscall", _CREATE_RULESET, None, 0, 1)
     except OSError:
         return 0
 
@@ -88,65 +88,67 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     abi = landlock_abi()
     if abi < OLDEST_ABI or sys.platform != "linux":
         raise OSError(errno.ENOSYS, "the kernel's Landlock is missing or too old")
-    handled = struct.pack(
+    attributes = struct.pack(
         "=QQQ",
         _ALL_RIGHTS,
         _BIND_AND_CONNECT if abi >= _TCP_ABI else 0,
         _SIGNALS_AND_ABSTRACT_SOCKETS if abi >= SCOPES_ABI else 0,
     )
-    rules = _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
+    rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
     for path in readable:
         _allow(rules, path, _READ_RIGHTS)
     for path in writable:
         _allow(rules, path, _ALL_RIGHTS & ~_MAKE_DEVICE_OR_SOCKET)
-    _ask("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _ask("syscall", _RESTRICT_SELF, rules, 0)
+    _call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
     # Root regains all capabilities in the bounding set when it executes a program.
     for capability in range(_MAX_CAPABILITIES):
         with suppress(OSError):  # there is no such capability, or it cannot be dropped
-            _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
-    _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
-    _ask("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))
+            _call("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
+    _call("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _call("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))
     program = ctypes.create_string_buffer(calls, len(calls))
-    _ask("prctl", _SET_SECCOMP, _FILTER_MODE, struct.pack("@HP", len(calls) // 8, ctypes.addressof(program)), 0, 0)
+    _call("prctl", _SET_SECCOMP, _FILTER_MODE, struct.pack("@HP", len(calls) // 8, ctypes.addressof(program)), 0, 0)
 
 
-def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
-    """Read a process id from `told`, join the process's user and mount namespaces, and make the mounts in `steps`.
+def mount_in(pid_descriptor: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
+    """Make the mounts in `steps` in the user and mount namespaces of another process.
 
-    Follows no symlinks and creates nothing. Raises an `OSError` if a folder was replaced, or if the process is not a
-    child of `parent`.
+    The id of that process is read from `pid_descriptor`. Follows no symlinks and creates nothing. Raises an `OSError`
+    if a folder was replaced, or if the process is not a child of `parent`.
     """
-    os.close(_opened(b"/"))  # the first `openat2` in a fork is slow, so call it while nobody is waiting
-    seen = os.open(f"/proc/{int(os.read(told, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
-    status = os.open("stat", os.O_RDONLY, dir_fd=seen)
+    os.close(_open_path(b"/"))  # the first `openat2` in a fork is slow, so call it while nobody is waiting
+    process_folder = os.open(f"/proc/{int(os.read(pid_descriptor, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
+    status = os.open("stat", os.O_RDONLY, dir_fd=process_folder)
     if int(os.read(status, 4096).rpartition(b")")[2].split()[1]) != parent:
         raise OSError(errno.ESRCH, "not the expected process")
     for name in ("ns/user", "ns/mnt"):
-        namespace = os.open(name, os.O_RDONLY, dir_fd=seen)
+        namespace = os.open(name, os.O_RDONLY, dir_fd=process_folder)
         if os.fstat(namespace).st_ino != os.stat(f"/proc/self/{name}").st_ino:
             join_namespace(namespace)
         elif name == "ns/mnt":
             raise OSError(errno.ESRCH, "the server's own namespace must not change")
-    for path, at, is_read_only, is_moved in steps:
-        place = _opened(at)
-        what = _opened(path) if path else place
-        below = 0 if is_moved else _RECURSIVE
+    for source_path, target_path, is_read_only, is_moved in steps:
+        target = _open_path(target_path)
+        source = _open_path(source_path) if source_path else target
+        recursive = 0 if is_moved else _RECURSIVE
         tree = (
-            what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED | os.O_CLOEXEC)
+            source
+            if is_moved
+            else _call("syscall", _OPEN_TREE, source, b"", _EMPTY_PATH | recursive | _CLONED | os.O_CLOEXEC)
         )
         attributes = struct.pack("=QQQQ", _WITHOUT_DEVICES | _READ_ONLY * is_read_only, 0, 0, 0)
-        _ask("syscall", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH | below, attributes, len(attributes))
-        _ask("syscall", _MOVE_MOUNT, tree, b"", place, b"", _BY_DESCRIPTORS)
-        for descriptor in {place, what, tree}:
+        _call("syscall", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH | recursive, attributes, len(attributes))
+        _call("syscall", _MOVE_MOUNT, tree, b"", target, b"", _BY_DESCRIPTORS)
+        for descriptor in {target, source, tree}:
             os.close(descriptor)
 
 
 def ruleset_for_writing() -> int:
     """Return the descriptor of a ruleset that allows changes only to paths added by `allow_writing`."""
-    handled = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
-    return _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
+    attributes = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
+    return _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
 
 
 def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
@@ -159,22 +161,22 @@ def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
         os.close(folder)
 
 
-def _opened(path: bytes, folder: int = -1) -> int:
-    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
-    return _ask("syscall", _OPENAT2, folder, path, how, len(how))
+def _open_path(path: bytes, folder: int = -1) -> int:
+    open_how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
+    return _call("syscall", _OPENAT2, folder, path, open_how, len(open_how))
 
 
 def _allow(rules: int, path: bytes, rights: int, folder: int = -1) -> None:
     """Grant rights to the file or folder that is now at a path, and to everything in it."""
     try:
-        opened = _opened(path, folder)
+        descriptor = _open_path(path, folder)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
             return
         raise
     try:
-        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS
-        _ask("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
+        _call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
     finally:
-        os.close(opened)
+        os.close(descriptor)

@@ -3,7 +3,7 @@
 Programs are started with `posix_spawn`, which copies nothing of the calling process, or with a fork if they have to be
 confined first. Each program has a channel, which is a socket to the server. When none of the program's processes is
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
-supervisor has one channel, except for the one that services share, which gets more channels from the broker.
+supervisor has one channel; only the supervisor that services share receives further channels from the broker.
 
 A supervisor stops its programs when told to, and when the server or the broker is gone. It notices that they are gone,
 because the other ends of its descriptors are then closed.
@@ -42,12 +42,13 @@ else:
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
 LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
-LOOKS = 50  # maximum searches until one finds a process, because processes may replace each other during a search
+# Maximum number of searches for running processes, because a search may miss processes that replace each other
+MAX_SEARCHES = 50
 KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
-# Computed once, because this takes a twelfth of the time that starting a shell takes.
+# Computed once, because the computation takes a twelfth as long as starting a shell.
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
-LOOK_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
-MAX_UNSURE_LOOKS = 20  # maximum repetitions of an inconclusive search; with the pauses, they take one second
+SEARCH_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
+MAX_INCONCLUSIVE_SEARCHES = 20  # maximum repetitions of an inconclusive search; with the pauses, they take one second
 MARK = b"CORETOOLS_MCP_PROGRAM"  # variable that shows which of several programs started a process
 MARK_BYTES = 1 << 17  # bytes of an environment to search for the mark, which is at the beginning
 STOP_ROUNDS = 20  # maximum number of searches for processes that started while others were being stopped
@@ -64,36 +65,38 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
     import resource  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
-    order = broker_messages.unpacked(body)
+    order = broker_messages.unpack_run(body)
     environment = {MARK: mark, **order.environment} if mark else order.environment
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
     # This process limits itself, and thereby everything that it starts. Limits can only be lowered.
-    for what, most in zip(
+    for limited_resource, maximum in zip(
         (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
-        if most >= 0:
-            least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
-            resource.setrlimit(what, (least, least))
+        if maximum >= 0:
+            new_limit = min(
+                [maximum, *(limit for limit in resource.getrlimit(limited_resource) if limit != resource.RLIM_INFINITY)]
+            )
+            resource.setrlimit(limited_resource, (new_limit, new_limit))
     if order.group:
         _join(order.group)
     os.chdir(order.folder)
     # Move descriptors away from target numbers, so that none is overwritten before its turn.
     highest = max(numbers, default=-1)
-    for at, descriptor in enumerate(descriptors):
+    for index, descriptor in enumerate(descriptors):
         if descriptor <= highest:
-            descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # closed now, so that few are open at the same time
-    output, *attached = descriptors
-    moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
-    namespaces = attached[len(numbers) :]
+            descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
+            os.close(descriptor)  # closed now, so that fewer descriptors are open at the same time
+    output, *attachments = descriptors
+    moves = [(output, 1), (output, 2), *zip(attachments, numbers, strict=False)]
+    namespaces = attachments[len(numbers) :]
     if namespaces or order.rules is not None:
-        ignored = _ignored_signals()
+        ignored_signals = _ignored_signals()
 
-        def become() -> None:
+        def confine_and_execute() -> None:
             os.setsid()
-            for number in ignored:
+            for number in ignored_signals:
                 confinement.set_signal(number, None)  # no signal is ever blocked here
             for source, target in moves:
                 os.dup2(source, target)
@@ -104,7 +107,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
             os.execve(order.argv[0], order.argv, environment)  # noqa: S606 - no shell is involved
 
         # The fork's status pipe must be above all target numbers.
-        return _fork(become, max(target for _, target in moves) + 1)
+        return _fork(confine_and_execute, max(target for _, target in moves) + 1)
     return os.posix_spawn(
         order.argv[0],
         order.argv,
@@ -116,37 +119,37 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     )
 
 
-def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Run `act` in a fork of this process, and return the fork's process id. Raises an `OSError` on failure.
+def _fork(action: Callable[[], None], lowest_number: int = 0, *, becomes: bool = True) -> int:
+    """Run `action` in a fork of this process, and return the fork's process id. Raises an `OSError` on failure.
 
-    If `becomes` is true, `act` executes a program, so success is not reported. `least` is the lowest number that the
-    status pipe may have in the fork.
+    If `becomes` is true, `action` executes a program, and success is not reported. `lowest_number` is the lowest number
+    that the status pipe may have in the fork.
     """
     import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
-    report, saying = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         try:
-            kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
+            status_end = fcntl.fcntl(write_end, fcntl.F_DUPFD_CLOEXEC, lowest_number)
         finally:
-            os.close(saying)
+            os.close(write_end)
         try:
             pid = os.fork()
             if pid == 0:
                 number = errno.EINVAL
                 try:
-                    act()
+                    action()
                     number = 0
                 except OSError as error:
                     number = error.errno or number
                 finally:  # the child never returns to the supervisor's code
-                    os.write(kept, str(number).encode())
+                    os.write(status_end, str(number).encode())
                     os._exit(127)
         finally:
-            os.close(kept)
-        failure = os.read(report, 16)
+            os.close(status_end)
+        failure = os.read(read_end, 16)
     finally:
-        os.close(report)
+        os.close(read_end)
     # Executing a program closes the pipe, so silence means success. Any other fork reports its result unless killed.
     silence = 0 if becomes else errno.ESRCH
     number = int(failure) if failure else silence
@@ -159,7 +162,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
     """Perform the mounts of a MOUNT message in the namespaces of the program's child. Return an error number, or 0."""
     try:
-        mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
+        mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpack_mounts(body))
         _fork(mount, becomes=False)
     except IndexError:
         return errno.EMFILE
@@ -190,8 +193,8 @@ def _join(group: bytes) -> None:
         os.close(descriptor)
 
 
-class Waiting:
-    """Waits for descriptors, for children to exit, or for a point in time."""
+class Poller:
+    """Waits until a descriptor is readable, a child exits, or a given time is reached."""
 
     def __init__(self, *descriptors: int) -> None:
         self._poll = select.poll()
@@ -211,8 +214,8 @@ class Waiting:
 
     def wait(self, *moments: float | None) -> set[int]:
         """Return the readable descriptors, or none if a child has exited or one of `moments` has passed."""
-        until = min((moment for moment in moments if moment is not None), default=None)
-        events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
+        deadline = min((moment for moment in moments if moment is not None), default=None)
+        events = self._poll.poll(None if deadline is None else max(0.0, deadline - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
         if self._pipe[0] in ready:
             ready.remove(self._pipe[0])
@@ -233,16 +236,16 @@ def become_subreaper() -> bool:
 
 def _read_children(pid: int) -> list[int]:
     """Return the children of a process, including zombies."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as children:
-                found += map(int, children.read().split())
-    return found
+                pids += map(int, children.read().split())
+    return pids
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the kernel's fields about a process, starting with its state. Empty if it does not exist."""
+    """Return the fields of `/proc/PID/stat`, starting with the state. The list is empty if there is no such process."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
         return stat.read(1024).rpartition(b")")[2].split()
     return []
@@ -262,12 +265,12 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
 
 
 class Descendants:
-    """All processes below this subreaper, except spared children and everything below them."""
+    """All processes below this subreaper, except the children in `excluded_pids` and everything below them."""
 
-    is_sure = True  # whether the last search could assign each child to a program
+    is_conclusive = True  # whether the last search could assign each child to a program
 
-    def __init__(self, spared: Iterable[int] = ()) -> None:
-        self._spared = spared
+    def __init__(self, excluded_pids: Iterable[int] = ()) -> None:
+        self._excluded_pids = excluded_pids
 
     def pids(self) -> list[int]:
         """Return the ids of these processes, without zombies.
@@ -275,55 +278,55 @@ class Descendants:
         Processes come and go during the search, so some may be missing, or even all if every child of this process
         exits during the search.
         """
-        return sorted(filter(_runs, self._look()))
+        return sorted(filter(_runs, self._search()))
 
-    def _look(self, *numbers: int) -> set[int]:
+    def _search(self, *numbers: int) -> set[int]:
         """Find these processes, including zombies, and send the signals in `numbers` to each.
 
         A process is signalled before the search for its children, because a stopped process starts no more children.
         """
         children = _read_children
         if not _HAS_CHILDREN_FILES:
-            known = defaultdict[int, list[int]](list)
+            children_by_parent = defaultdict[int, list[int]](list)
             for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
                 if fields := _stat(pid):
-                    known[int(fields[1])].append(pid)
-            children = known.__getitem__
-        found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
+                    children_by_parent[int(fields[1])].append(pid)
+            children = children_by_parent.__getitem__
+        descendants, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
         while level:
             send_signals(level, *numbers)
-            found |= level
-            level = {child for pid in level for child in children(pid)} - found
-        return found
+            descendants |= level
+            level = {child for pid in level for child in children(pid)} - descendants
+        return descendants
 
     def _is_own(self, pid: int) -> bool:
         """Return True if a child of the current process is one of the processes to find."""
-        return pid not in self._spared
+        return pid not in self._excluded_pids
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         """Send SIGTERM, and SIGCONT so that stopped processes react to it."""
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill all processes. Each is stopped as soon as it is found, so that it starts no others."""
-        stopped = set[int]()
+        stopped_pids = set[int]()
         for _ in range(STOP_ROUNDS):
-            new = self._look(signal.SIGSTOP) - stopped
-            if not new:
+            new_pids = self._search(signal.SIGSTOP) - stopped_pids
+            if not new_pids:
                 break
-            stopped |= new
-        send_signals(stopped, signal.SIGKILL)
+            stopped_pids |= new_pids
+        send_signals(stopped_pids, signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        """Return True if anything still runs after the program has exited."""
+        """Return True if any process is left after the program has exited."""
         return has_children
 
 
-class Share(Descendants):
+class ProgramDescendants(Descendants):
     """The processes of one of several programs below this subreaper, including the program itself.
 
-    Orphans are recognised by their session or by the mark in their environment. Orphans with neither belong to
-    no program, and are killed when this process exits.
+    Orphans are recognised by their session or by the mark in their environment. An orphan that matches neither is
+    assigned to no program, and is killed when this process exits.
     """
 
     def __init__(self, program: int, mark: bytes) -> None:
@@ -336,22 +339,22 @@ class Share(Descendants):
             if os.getsid(pid) == self._program:
                 return True
             environment = b""
-            with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as opened:
-                environment = opened.read(MARK_BYTES)
+            with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                environment = file.read(MARK_BYTES)
             if not environment and _runs(pid):  # the child is in the middle of executing another program
-                self.is_sure = False
+                self.is_conclusive = False
             return self._mark in environment.split(b"\0")
         return False
 
     def is_left(self, has_children: bool) -> bool:
-        self.is_sure = True
+        self.is_conclusive = True
         return has_children and bool(self.pids())
 
 
 class Group:
     """A program's process group. Only the leader's id is known."""
 
-    is_sure = True
+    is_conclusive = True
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
@@ -359,7 +362,7 @@ class Group:
     def pids(self) -> list[int]:
         return [self._leader] if self.is_left(has_children=True) else []
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         send_signals([-self._leader], signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
@@ -374,7 +377,7 @@ class Group:
         return True
 
 
-Followed = Descendants | Group  # the running processes of a program, including the program
+TrackedProcesses = Descendants | Group  # the running processes of a program, including the program
 
 
 class SupervisorChannel:
@@ -384,51 +387,51 @@ class SupervisorChannel:
         self.socket = socket
         self.program = 0
         self.has_exited = False
-        self.followed: Followed | None = None
-        self.look_at: float | None = None  # when to check for remaining processes
-        self.unsure_looks = 0
+        self.processes: TrackedProcesses | None = None
+        self.search_at: float | None = None  # when to check for remaining processes
+        self.inconclusive_searches = 0
         self.kill_at: float | None = None
         self.leave_at: float | None = None  # when to abandon running processes after the server has closed the channel
-        self._untold = b""
+        self._queued = b""
 
-    def note(self, kind: int, *numbers: int) -> None:
-        self._untold += broker_messages.framed(kind, *numbers)
+    def queue(self, kind: int, *numbers: int) -> None:
+        self._queued += broker_messages.frame(kind, *numbers)
 
-    def tell(self, *message: int) -> None:
+    def send(self, *message: int) -> None:
         """Send the queued messages, then this one if given."""
         if message:
-            self.note(*message)
-        if self._untold:
-            data, self._untold = self._untold, b""
+            self.queue(*message)
+        if self._queued:
+            data, self._queued = self._queued, b""
             # If the server has closed its end, the next read from the socket shows it.
             with suppress(OSError):
                 self.socket.sendall(data)
 
     def receive(self, size: int) -> bytes:
-        received = bytearray()
-        while len(received) < size:
-            part = self.socket.recv(size - len(received))
+        data = bytearray()
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
             if not part:
                 raise ConnectionResetError
-            received += part
-        return bytes(received)
+            data += part
+        return bytes(data)
 
     def end(self, grace: float) -> None:
         """Stop the running processes, immediately if the grace period is 0."""
-        if self.followed is None:
+        if self.processes is None:
             return
         kill_at = monotonic() + grace
         self.kill_at = kill_at if self.kill_at is None else min(kill_at, self.kill_at)
         if grace > 0:
-            self.followed.ask_to_end()
+            self.processes.terminate()
 
 
 class Supervisor:
     """Runs a program for each of its channels, and manages everything that these programs start.
 
-    `broker` is a descriptor that becomes readable when the broker is gone. `link` brings further channels; without it,
-    all processes below this one belong to the single program. If `by_group` is true, only each program's process group
-    is tracked.
+    `broker` is a descriptor that becomes readable when the broker is gone. `link` is a socket on which the broker sends
+    further channels; without it, all processes below this one belong to the single program. If `by_group` is true, only
+    each program's process group is tracked.
     """
 
     def __init__(self, channel: socket.socket, broker: int, link: socket.socket | None, *, by_group: bool) -> None:
@@ -436,7 +439,7 @@ class Supervisor:
         self._link = link
         self._is_shared = link is not None
         self._by_group = by_group
-        self._waiting = Waiting(broker, *([link.fileno()] if link is not None else []))
+        self._poller = Poller(broker, *([link.fileno()] if link is not None else []))
         self._channels: dict[int, SupervisorChannel] = {}
         self._has_children = False
         self._add(channel)
@@ -445,14 +448,16 @@ class Supervisor:
         """Serve until the server or the broker is gone. Return True if no process is left."""
         while self._link is not None or self._channels:
             channels = self._channels.values()
-            ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
+            ready = self._poller.wait(
+                *(at for channel in channels for at in (channel.search_at, channel.kill_at, channel.leave_at))
+            )
             # A request that arrives after the broker is gone stays unread, so that the server knows that it was not
             # accepted.
             if self._broker in ready:
-                self._waiting.forget(self._broker)
-                self._unlink()
+                self._poller.forget(self._broker)
+                self._close_link()
                 for channel in self._channels.values():
-                    self._let_go(channel)
+                    self._stop_serving(channel)
             elif self._link is not None and self._link.fileno() in ready:
                 descriptors: list[int] = []
                 with suppress(OSError):
@@ -461,17 +466,17 @@ class Supervisor:
                     os.set_inheritable(descriptor, False)
                     self._add(socket.socket(fileno=descriptor))
                 if not descriptors:  # there will be no more channels
-                    self._unlink()
+                    self._close_link()
             else:
                 for number in ready:
-                    if not self._listen(channel := self._channels[number]):
-                        self._let_go(channel)
+                    if not self._handle_request(channel := self._channels[number]):
+                        self._stop_serving(channel)
             self._reap()
             for channel in list(self._channels.values()):
-                if channel.followed is not None and channel.kill_at is not None and monotonic() >= channel.kill_at:
-                    channel.followed.kill()
+                if channel.processes is not None and channel.kill_at is not None and monotonic() >= channel.kill_at:
+                    channel.processes.kill()
                     channel.kill_at = monotonic() + KILL_PAUSE_SECONDS
-                if channel.leave_at is not None and (channel.followed is None or monotonic() >= channel.leave_at):
+                if channel.leave_at is not None and (channel.processes is None or monotonic() >= channel.leave_at):
                     self._channels.pop(channel.socket.fileno()).socket.close()
         if self._has_children and not self._by_group:
             Descendants().kill()  # the remaining processes, whose program is unknown
@@ -481,9 +486,9 @@ class Supervisor:
 
     def _add(self, channel: socket.socket) -> None:
         self._channels[channel.fileno()] = SupervisorChannel(channel)
-        self._waiting.add(channel.fileno())
+        self._poller.add(channel.fileno())
 
-    def _listen(self, channel: SupervisorChannel) -> bool:
+    def _handle_request(self, channel: SupervisorChannel) -> bool:
         """Handle a request from the server. Return False if the server is gone."""
         try:
             head, descriptors, _, _ = socket.recv_fds(
@@ -498,19 +503,22 @@ class Supervisor:
         if kind == broker_messages.RUN:
             self._run(channel, body, descriptors)
         elif kind == broker_messages.MOUNT:
-            channel.tell(broker_messages.MOUNTED, mount(body, descriptors, channel.program))
+            channel.send(broker_messages.MOUNTED, mount(body, descriptors, channel.program))
         elif kind == broker_messages.END:
             channel.end(broker_messages.NUMBER.unpack(body)[0] / 1000)
         else:
-            channel.tell(broker_messages.LISTED, *self._list(channel))
+            channel.send(broker_messages.LISTED, *self._list(channel))
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """Return the ids of the running processes. Never empty if there are any, although a search may miss some."""
-        for _ in range(LOOKS):
+        """Return the ids of the running processes.
+
+        The list is never empty while a process is running, although a search may miss some processes.
+        """
+        for _ in range(MAX_SEARCHES):
             self._reap()
-            pids = channel.followed.pids() if channel.followed is not None else []
-            if pids or channel.followed is None:
+            pids = channel.processes.pids() if channel.processes is not None else []
+            if pids or channel.processes is None:
                 return pids
         return [channel.program]
 
@@ -521,44 +529,44 @@ class Supervisor:
         try:
             program = spawn(body, descriptors, mark)
         except OSError as error:
-            channel.tell(broker_messages.FAILED, error.errno or 0)
+            channel.send(broker_messages.FAILED, error.errno or 0)
             return
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
             os.chdir("/")  # so that none of the user's folders stays busy
-        channel.program, channel.has_exited, channel.unsure_looks, self._has_children = program, False, 0, True
+        channel.program, channel.has_exited, channel.inconclusive_searches, self._has_children = program, False, 0, True
         if self._by_group:
-            channel.followed = Group(program)
+            channel.processes = Group(program)
         elif self._is_shared:
-            channel.followed = Share(program, mark)
+            channel.processes = ProgramDescendants(program, mark)
         else:
-            channel.followed = Descendants()
-        channel.tell(broker_messages.STARTED, program, os.getpid())
+            channel.processes = Descendants()
+        channel.send(broker_messages.STARTED, program, os.getpid())
 
     def _reap(self) -> None:
         self._wait_for_children()
-        gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
+        gone_channels = [channel for channel in self._channels.values() if self._is_gone(channel)]
         # If a process starts another and exits during the search, both may be missed. In that case, there is an exited
         # child to reap.
-        is_sure = not gone or not self._wait_for_children()
-        for channel in gone:
+        is_conclusive = not gone_channels or not self._wait_for_children()
+        for channel in gone_channels:
             # The reaped child may have belonged to another program. That program's children could exit one after the
             # other forever, so the number of inconclusive searches is limited.
-            is_known = is_sure and channel.followed is not None and channel.followed.is_sure
-            if not is_known and channel.unsure_looks < MAX_UNSURE_LOOKS:
-                channel.unsure_looks += 1
-                channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
+            is_known = is_conclusive and channel.processes is not None and channel.processes.is_conclusive
+            if not is_known and channel.inconclusive_searches < MAX_INCONCLUSIVE_SEARCHES:
+                channel.inconclusive_searches += 1
+                channel.search_at = monotonic() + SEARCH_PAUSE_SECONDS
             else:
-                channel.note(broker_messages.GONE)
-                channel.followed = channel.kill_at = channel.look_at = None
+                channel.queue(broker_messages.GONE)
+                channel.processes = channel.kill_at = channel.search_at = None
         for channel in self._channels.values():
-            channel.tell()
+            channel.send()
 
     def _wait_for_children(self) -> bool:
         """Reap exited children. Return True if there were any."""
         has_reaped = False
-        programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
+        programs = {channel.program: channel for channel in self._channels.values() if channel.processes is not None}
         with suppress(ChildProcessError):
             while self._has_children:
                 self._has_children = False  # stays False if `waitpid` raises an error
@@ -569,29 +577,29 @@ class Supervisor:
                 has_reaped = True
                 if pid in programs:
                     programs[pid].has_exited = True
-                    programs[pid].note(broker_messages.EXITED, status)
+                    programs[pid].queue(broker_messages.EXITED, status)
         return has_reaped
 
     def _is_gone(self, channel: SupervisorChannel) -> bool:
-        if channel.followed is None or not channel.has_exited:
+        if channel.processes is None or not channel.has_exited:
             return False
-        if channel.look_at is not None and monotonic() < channel.look_at:
+        if channel.search_at is not None and monotonic() < channel.search_at:
             return False
-        if not channel.followed.is_left(self._has_children):
+        if not channel.processes.is_left(self._has_children):
             return True
         if self._by_group or self._is_shared:
-            channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
+            channel.search_at = monotonic() + SEARCH_PAUSE_SECONDS
         return False
 
-    def _unlink(self) -> None:
+    def _close_link(self) -> None:
         if self._link is not None:
-            self._waiting.forget(self._link.fileno())
+            self._poller.forget(self._link.fileno())
             self._link.close()
             self._link = None
 
-    def _let_go(self, channel: SupervisorChannel) -> None:
+    def _stop_serving(self, channel: SupervisorChannel) -> None:
         """Stop reading a channel, and begin to stop its processes. `serve` closes the channel later."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
-            self._waiting.forget(channel.socket.fileno())
+            self._poller.forget(channel.socket.fileno())
             channel.end(LEAVE_GRACE_SECONDS)

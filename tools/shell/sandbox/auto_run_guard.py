@@ -8,8 +8,8 @@ New auto-run files are moved out of the workspace after a command. Harmless ones
 `clone`, `worktree` and `submodule`, stay, whatever created them. The scan is bounded: files that are nested too deeply,
 or are in folders beyond the limit, are neither protected nor found.
 
-A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
-server restores access, because it runs as the folder's owner.
+A folder that cannot be listed when a command starts is protected as a whole. If a command makes a folder inaccessible,
+the server restores access, because it runs as the folder's owner.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REMEMBERED = 20_000  # cached folders, for all roots together
 READ_BYTES = 256 * 1024  # longer settings files are not read
 COPIED_BYTES = 100_000_000  # maximum bytes to copy from a workspace to another file system
 COPIED_ENTRIES = 10_000  # maximum files and folders to copy
-_BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark a repository for git
+_BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names by which git recognises a repository
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
@@ -65,84 +65,86 @@ _STEPS_THAT_RUN = {
 class AutoRunPaths:
     """The results of scanning a root. All paths are absolute."""
 
-    pinned: list[str] = field(default_factory=list[str])  # `.git` folders, which can be written but not moved
+    pinned: list[str] = field(default_factory=list[str])  # `.git` folders, which can be written to but not moved
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
-    found: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
-    closed: list[str] = field(default_factory=list[str])  # folders that cannot be listed
+    paths: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
+    unlistable: list[str] = field(default_factory=list[str])  # folders that cannot be listed
 
 
 class _GuardedFolder(NamedTuple):
     """The relevant entries of a folder: auto-run files, and subfolders to scan."""
 
     auto_run: tuple[os.DirEntry[str], ...]
-    below: tuple[str, ...]
-    closed: Sequence[str]  # the folder itself, if it cannot be listed
+    subfolders: tuple[str, ...]
+    unlistable: Sequence[str]  # the folder itself, if it cannot be listed
 
 
-class AutoRunLookout:
-    """Runs the scans of roots for all of the server's commands, and caches unchanged folders.
+class AutoRunScanner:
+    """Scans roots for all of the server's commands, and caches unchanged folders.
 
-    `consented` is keyed by real path. It has the SHA-256 of the content of each file that another tool has written with
-    consent. The caller may add such files at any time.
+    `consented_digests` is keyed by real path. Its values are the SHA-256 digests of the files that another tool has
+    written with consent. The caller may add such files at any time.
     """
 
-    def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.consented = consented
+    def __init__(self, consented_digests: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.consented_digests = consented_digests
         self._accepted: dict[str, Fingerprint | None] = {}  # fingerprints of accepted changes, keyed by path
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # keyed by root: folders that had auto-run files in the last scan
-        self.at_work = WeakSet[AutoRunState]()  # the states of running commands
+        self.running_states = WeakSet[AutoRunState]()  # the states of running commands
 
-    def look(self, root: str) -> AutoRunPaths:
+    def scan(self, root: str) -> AutoRunPaths:
         """Scan a root, top folders first, and then the other folders that had auto-run files in the last scan.
 
         Without the second step, a command could hide a file from the next scan by creating many folders.
         """
-        found = AutoRunPaths()
+        result = AutoRunPaths()
         holding: set[str] = set()
 
-        def take_from(path: str) -> tuple[str, ...]:
-            folder = self._folders.get(path) or self._look_into(path)
+        def add_folder(path: str) -> tuple[str, ...]:
+            folder = self._folders.get(path) or self._scan_folder(path)
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
                 paths: Iterator[str] = iter((entry.path,))
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
-                    found.pinned.append(entry.path)
-                    paths = _guarded(entry.path, found.closed)
-                for each in paths:
-                    found.found.add(each)
-                    if _is_of_steps(each):
+                    result.pinned.append(entry.path)
+                    paths = _guarded_paths(entry.path, result.unlistable)
+                for auto_run_path in paths:
+                    result.paths.add(auto_run_path)
+                    if _is_rebase_state(auto_run_path):
                         continue  # git itself changes these during a rebase or cherry-pick
                     # A symlink cannot be mounted over, but its target can, if it still exists.
                     with suppress(OSError):
-                        found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
-            found.closed += folder.closed
-            return folder.below
+                        result.read_only.append(
+                            os.path.realpath(auto_run_path) if os.path.islink(auto_run_path) else auto_run_path
+                        )
+            result.unlistable += folder.unlistable
+            return folder.subfolders
 
-        waiting = deque([(root, 0)])
-        looked: set[str] = set()
-        while waiting and len(looked) < FOLDERS:
-            path, depth = waiting.popleft()
-            looked.add(path)
-            below = take_from(path)
+        queue = deque([(root, 0)])
+        scanned: set[str] = set()
+        while queue and len(scanned) < FOLDERS:
+            path, depth = queue.popleft()
+            scanned.add(path)
+            subfolders = add_folder(path)
             if depth < DEPTH:
-                waiting.extend((folder, depth + 1) for folder in below)
-        for path in sorted(self._holding.get(root, set()) - looked):
+                queue.extend((folder, depth + 1) for folder in subfolders)
+        for path in sorted(self._holding.get(root, set()) - scanned):
             if os.path.realpath(path) == path:
-                take_from(path)
+                add_folder(path)
         self._holding[root] = holding
-        return found
+        return result
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Return True if no running command can have created any of the `paths` that git executes."""
-        of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
-        at_work = [*self.at_work]
-        return not any(state.may_have_made(path) for path in of_git for state in at_work)
+        """Return True if no running command could have created any of the paths in `paths` that git executes."""
+        git_paths = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
+        running_states = [*self.running_states]
+        return not any(state.may_have_created(path) for path in git_paths for state in running_states)
 
     def has_consent(self, path: str) -> bool:
         """Return True if another tool wrote the content of a path with consent, and that content has not changed."""
-        digest = self.consented.get(path)
+        digest = self.consented_digests.get(path)
         if digest is None:
             return False
         try:
@@ -152,23 +154,23 @@ class AutoRunLookout:
         except OSError:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
-    def note_accepted(self, path: str, what: Fingerprint | None) -> None:
-        """Treat the content of a path as accepted from now on. `what` is its fingerprint."""
+    def note_accepted(self, path: str, state: Fingerprint | None) -> None:
+        """Treat the content of a path as accepted from now on. `state` is its fingerprint."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
-        self._accepted[path] = what
+        self._accepted[path] = state
 
     def is_accepted(self, path: str) -> bool:
         """Return True if the current content of a path was accepted."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
-    def _look_into(self, path: str) -> _GuardedFolder:
-        looked_at, stamp = time.time_ns(), stamp_of(path)
-        closed: list[str] = []
-        entries = _entries(path, closed)
+    def _scan_folder(self, path: str) -> _GuardedFolder:
+        scanned_at, stamp = time.time_ns(), stamp_of(path)
+        unlistable: list[str] = []
+        entries = _entries(path, unlistable)
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
-        below: list[str] = []
+        subfolders: list[str] = []
         # Git recognises a bare repository by these names.
         present = {entry.name for entry in entries}
         is_bare = any(present >= names for names in _BARE)
@@ -182,14 +184,14 @@ class AutoRunLookout:
             ):
                 auto_run.append(entry)
             elif name not in protected_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
-                below.append(entry.path)
-        folder = _GuardedFolder(tuple(auto_run), tuple(below), closed)
-        self._folders.keep(path, folder, [(path, stamp)], looked_at)
+                subfolders.append(entry.path)
+        folder = _GuardedFolder(tuple(auto_run), tuple(subfolders), unlistable)
+        self._folders.keep(path, folder, [(path, stamp)], scanned_at)
         return folder
 
 
-def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder. If it exists but cannot be listed, add it to `closed`."""
+def _entries(folder: str, unlistable: list[str]) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder. If it exists but cannot be listed, add it to `unlistable`."""
     try:
         with os.scandir(folder) as entries:
             if os.access(folder, os.X_OK):
@@ -199,51 +201,51 @@ def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
             raise
         if not isinstance(error, PermissionError):
             return []
-    closed.append(folder)
+    unlistable.append(folder)
     return []
 
 
-def _open_up(folder: str) -> bool:
+def _restore_access(folder: str) -> bool:
     """Restore the owner's full access to a folder. Return True if any was missing."""
-    with suppress(OSError), open_folder(folder, to_list=False) as opened:
-        place = f"/proc/self/fd/{opened.descriptor}"
-        mode = stat.S_IMODE(os.stat(place).st_mode)
+    with suppress(OSError), open_folder(folder, to_list=False) as handle:
+        descriptor_path = f"/proc/self/fd/{handle.descriptor}"
+        mode = stat.S_IMODE(os.stat(descriptor_path).st_mode)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
-            os.chmod(place, mode | stat.S_IRWXU)
+            os.chmod(descriptor_path, mode | stat.S_IRWXU)
             return True
     return False
 
 
-def _guarded(own: str, closed: list[str]) -> Iterator[str]:
+def _guarded_paths(git_folder: str, unlistable: list[str]) -> Iterator[str]:
     """Yield the paths that git executes in a `.git` folder, and in the data folders of submodules and worktrees.
 
     If there are too many submodules or worktrees, yield the folder that contains them.
     """
-    for entry in _entries(own, closed):
+    for entry in _entries(git_folder, unlistable):
         name = folded(entry.name)
         if protected_files.is_guarded_in_repository([name]):
             yield entry.path
         elif name in _SHARES and entry.is_dir(follow_symlinks=False):
-            found: list[str] = []
-            waiting = deque([(entry.path, [name])])
-            looked = 0
-            while waiting and looked < MODULE_FOLDERS:
-                folder, parts = waiting.popleft()
-                looked += 1
-                below = _entries(folder, closed)
+            paths: list[str] = []
+            queue = deque([(entry.path, [name])])
+            scanned_count = 0
+            while queue and scanned_count < MODULE_FOLDERS:
+                folder, parts = queue.popleft()
+                scanned_count += 1
+                entries = _entries(folder, unlistable)
                 # Skip only git's own folders, not submodules with the same names.
-                stores = _STORES if any(each.name == "HEAD" for each in below) else ()
-                for each in below:
-                    bare = folded(each.name)
+                stores = _STORES if any(child.name == "HEAD" for child in entries) else ()
+                for child in entries:
+                    bare = folded(child.name)
                     if protected_files.is_guarded_in_repository([*parts, bare]):
-                        found.append(each.path)
-                    elif len(parts) < MODULE_DEPTH and bare not in stores and each.is_dir(follow_symlinks=False):
-                        waiting.append((each.path, [*parts, bare]))
-            yield from [entry.path] if waiting else found
+                        paths.append(child.path)
+                    elif len(parts) < MODULE_DEPTH and bare not in stores and child.is_dir(follow_symlinks=False):
+                        queue.append((child.path, [*parts, bare]))
+            yield from [entry.path] if queue else paths
 
 
 class Fingerprint(NamedTuple):
-    """The state of a file or folder, to notice later changes: in a folder, only those to its first entries."""
+    """The state of a file or folder, used to detect later changes. For a folder, it covers only the first entries."""
 
     # Device and inode; for a file also mode, size and the change time, which cannot be set back.
     status: tuple[int, ...]
@@ -253,15 +255,15 @@ class Fingerprint(NamedTuple):
 def fingerprint(path: str) -> Fingerprint | None:
     """Return the fingerprint of a path without following a symlink, or `None` if it does not exist."""
 
-    def status_of(place: str) -> tuple[int, ...] | None:
+    def status_of(path: str) -> tuple[int, ...] | None:
         try:
-            status = os.lstat(place)
+            status = os.lstat(path)
         except OSError:
             return None
-        own = (status.st_dev, status.st_ino)
+        identity = (status.st_dev, status.st_ino)
         if stat.S_ISDIR(status.st_mode):
-            return own
-        return (*own, status.st_mode, status.st_size, status.st_ctime_ns)
+            return identity
+        return (*identity, status.st_mode, status.st_size, status.st_ctime_ns)
 
     status = status_of(path)
     if status is None:
@@ -282,24 +284,24 @@ def read_settings(path: str) -> bytes | None:
     return content if len(content) <= READ_BYTES else None
 
 
-def _is_of_steps(path: str) -> bool:
+def _is_rebase_state(path: str) -> bool:
     """Return True if a path is the state of a rebase or cherry-pick, not a submodule or worktree of the same name."""
     return folded(os.path.basename(path)) in protected_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
-def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
+def is_harmless(path: str, roots: Sequence[str], auto_run_paths: Collection[str]) -> bool:
     """Return True if a new path belongs to git, and does not make git run anything or work outside the workspace.
 
     Args:
         path: The real path.
         roots: Real paths of the workspace folders.
-        found: All auto-run paths in these folders.
+        auto_run_paths: All auto-run paths in these folders.
     """
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
-        if bare in _SETTINGS or _is_of_steps(path):
-            return not _what_runs(path, roots)
+        if bare in _SETTINGS or _is_rebase_state(path):
+            return not _parts_that_run(path, roots)
         if bare in protected_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
@@ -311,18 +313,23 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        # This is the `.git` file of a worktree or submodule. The data folder is checked as part of another repository.
-        own = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
+        # This is the `.git` file of a worktree or submodule. Its data folder must have been found by the scan, and what
+        # git executes in it must be harmless.
+        data_folder = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
     except (OSError, ValueError):
         return False
-    names = [folded(part) for part in own.split(os.sep)]
-    shares = (at for at, pair in enumerate(pairwise(names)) if pair[0] == REPOSITORY and pair[1] in _SHARES)
-    place = next(shares, len(names) - 2 if names[-2] == "worktrees" else None)
+    names = [folded(part) for part in data_folder.split(os.sep)]
+    shares = (index for index, pair in enumerate(pairwise(names)) if pair[0] == REPOSITORY and pair[1] in _SHARES)
+    start = next(shares, len(names) - 2 if names[-2] == "worktrees" else None)
     return (
-        place is not None
-        and set(names[place:]).isdisjoint(_STORES)
-        and own in map(os.path.dirname, found)
-        and all(is_harmless(each, roots, found) for name in _IN_REPOSITORY if os.path.lexists(each := f"{own}/{name}"))
+        start is not None
+        and set(names[start:]).isdisjoint(_STORES)
+        and data_folder in map(os.path.dirname, auto_run_paths)
+        and all(
+            is_harmless(git_path, roots, auto_run_paths)
+            for name in _IN_REPOSITORY
+            if os.path.lexists(git_path := f"{data_folder}/{name}")
+        )
     )
 
 
@@ -333,23 +340,23 @@ def _text(path: str) -> str:
     return content.decode()
 
 
-def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
+def _parts_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
     """Return the parts of a settings file, or of the state of a rebase or cherry-pick, that may make git run something.
 
     For unreadable settings, the result is never equal to an earlier one. For an unreadable state file, the result
     contains its fingerprint.
     """
-    if _is_of_steps(path):
+    if _is_rebase_state(path):
         # Collect the instructions that run something, or the fingerprint of an unreadable file.
-        found: list[object] = []
+        instructions: list[object] = []
         for name, pattern in _STEPS_THAT_RUN.items():
             file = os.path.join(path, name)
             try:
                 content = read_settings(file)
             except OSError:
                 content = None
-            found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
-        return found
+            instructions += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
+        return instructions
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:
@@ -373,13 +380,16 @@ class _TooLargeError(Exception):
 
 @dataclass(slots=True)
 class _Copies:
-    """Copies files, as long as they are not too many or too large."""
+    """Copies files, up to a limit on their number and total size."""
 
     bytes_left: int = COPIED_BYTES
     entries_left: int = COPIED_ENTRIES
 
     def count(self, _folder: str, names: list[str]) -> Sequence[str]:
-        """Count the entries of a folder. As the `ignore` argument of `copytree`, this method ignores none of them."""
+        """Count the entries of a folder.
+
+        Used as the `ignore` argument of `copytree`. Returns no names, so that no entry is ignored.
+        """
         self.entries_left -= len(names)
         if self.entries_left < 0:
             raise _TooLargeError
@@ -420,41 +430,41 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
     copies = _Copies()
     folder: str | None = None
     for path in paths:
-        above, name = os.path.split(path)
-        aside = f"{name}.untrusted-{os.urandom(4).hex()}"
-        for each in (above, path):  # moving a folder also writes to it
-            _open_up(each)
+        parent_folder, name = os.path.split(path)
+        new_name = f"{name}.untrusted-{os.urandom(4).hex()}"
+        for changed_path in (parent_folder, path):  # moving a folder also writes to it
+            _restore_access(changed_path)
         try:
             # First rename the file or folder, so that no program executes it even if copying is slow or fails.
-            with open_folder(above) as opened:
-                os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
+            with open_folder(parent_folder) as handle:
+                os.rename(name, new_name, src_dir_fd=handle.descriptor, dst_dir_fd=handle.descriptor)
         except OSError:
             yield path, None
             continue
-        renamed = os.path.join(above, aside)
+        renamed_path = os.path.join(parent_folder, new_name)
         if parent is None:
-            yield path, renamed
+            yield path, renamed_path
             continue
-        before = replace(copies)
+        copies_before = replace(copies)
         target: str | None = None
         try:
             folder = folder or tempfile.mkdtemp(prefix="taken-from-workspace-", dir=parent)
             target = os.path.join(folder, f"{os.urandom(4).hex()}-{name.lstrip('.')}")
             try:
-                os.rename(renamed, target)
+                os.rename(renamed_path, target)
             except OSError:
-                copies.count(above, [name])
-                if stat.S_ISDIR(os.lstat(renamed).st_mode):
-                    shutil.copytree(renamed, target, symlinks=True, ignore=copies.count, copy_function=copies.copy)
+                copies.count(parent_folder, [name])
+                if stat.S_ISDIR(os.lstat(renamed_path).st_mode):
+                    shutil.copytree(renamed_path, target, symlinks=True, ignore=copies.count, copy_function=copies.copy)
                 else:
-                    copies.copy(renamed, target)
-                _remove(renamed)
+                    copies.copy(renamed_path, target)
+                _remove(renamed_path)
             yield path, target
         except (OSError, shutil.Error, RecursionError, _TooLargeError):
-            copies = before
+            copies = copies_before
             if target is not None:
                 _remove(target)
-            yield path, renamed
+            yield path, renamed_path
     if folder is not None:
         # Removes only an empty folder.
         with suppress(OSError):
@@ -467,16 +477,20 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
+def _statuses_by_path(path: str, state: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
     """Return the statuses in a fingerprint, keyed by path: the file's own, or that of each entry of a folder."""
-    if found is None or found.entries is None:
-        return {} if found is None else {path: found.status}
-    return {os.path.join(path, name): status for name, status in found.entries.items()}
+    if state is None or state.entries is None:
+        return {} if state is None else {path: state.status}
+    return {os.path.join(path, name): status for name, status in state.entries.items()}
 
 
-def _differing(path: str, before: Fingerprint | None, after: Fingerprint | None) -> Sequence[str]:
-    then, since = _places(path, before), _places(path, after)
-    return [place for place in then.keys() | since.keys() if then.get(place) != since.get(place)]
+def _differing_paths(path: str, before: Fingerprint | None, after: Fingerprint | None) -> Sequence[str]:
+    statuses_before, statuses_after = _statuses_by_path(path, before), _statuses_by_path(path, after)
+    return [
+        changed_path
+        for changed_path in statuses_before.keys() | statuses_after.keys()
+        if statuses_before.get(changed_path) != statuses_after.get(changed_path)
+    ]
 
 
 class AutoRunState:
@@ -484,130 +498,136 @@ class AutoRunState:
 
     def __init__(
         self,
-        lookout: AutoRunLookout,
+        scanner: AutoRunScanner,
         roots: Sequence[str],  # real paths of the workspace folders
         paths: Collection[str],  # all auto-run paths
-        closed: Collection[str],  # folders that cannot be listed, in which nothing counts as new afterwards
-        waived: Sequence[str],  # auto-run files and folders that the command may change
+        unlistable: Collection[str],  # folders that cannot be listed, in which nothing counts as new afterwards
+        changeable: Sequence[str],  # auto-run files and folders that the command may change
         *,
         is_known: bool,  # whether the client can be identified
         is_git: bool,  # whether only git can change files during the command
     ) -> None:
-        self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
+        self._scanner, self._roots, self._unlistable, self._changeable = scanner, roots, unlistable, changeable
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
         # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
         names = {*protected_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
-        self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
+        self._runs = {path: _parts_that_run(path, roots) for path in paths if folded(os.path.basename(path)) in names}
         # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
-        tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
-        self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
-        lookout.at_work.add(self)
+        tracked_files, places = TrackedFiles(), (_statuses_by_path(*item) for item in self._before.items() if is_git)
+        self._tracked = {place for statuses in places for place in statuses if _is_tracked(place, tracked_files)}
+        scanner.running_states.add(self)
 
-    def may_have_made(self, path: str) -> bool:
+    def may_have_created(self, path: str) -> bool:
         is_new = path not in self._before and is_inside(path, self._roots)
-        return is_new and not (self._lookout.is_accepted(path) or self._lookout.has_consent(path))
+        return is_new and not (self._scanner.is_accepted(path) or self._scanner.has_consent(path))
 
     def settle(self) -> SandboxChanges:
         """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
-        self._lookout.at_work.discard(self)
+        self._scanner.running_states.discard(self)
         # Look again if the command made folders inaccessible.
-        found: list[AutoRunPaths] = []
+        scans: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
-            found = [self._lookout.look(root) for root in self._roots]
-            if not sum(_open_up(path) for each in found for path in each.closed if path not in self._closed):
+            scans = [self._scanner.scan(root) for root in self._roots]
+            if not sum(
+                _restore_access(path) for scan in scans for path in scan.unlistable if path not in self._unlistable
+            ):
                 break
-        now = {path for each in found for path in each.found}
-        tracked = TrackedFiles()
-        unwanted: list[str] = []
-        changed: list[str] = []
-        for path in sorted(now | self._before.keys()):
-            before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
+        current_paths = {path for scan in scans for path in scan.paths}
+        tracked_files = TrackedFiles()
+        paths_to_move: list[str] = []
+        changed_paths: list[str] = []
+        for path in sorted(current_paths | self._before.keys()):
+            before, after, is_rebase_state = self._before.get(path), fingerprint(path), _is_rebase_state(path)
             # A fingerprint of `modules` or `worktrees` does not show changes deep inside the folder. A command can make
             # such changes only through git.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
-            if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
+            if (self._adds_nothing_to_run(path) if is_rebase_state else is_same) or is_inside(path, self._unlistable):
                 continue
-            is_harmless_now = is_harmless(path, self._roots, now)
-            is_explained = self._is_git and not is_of_steps and self._explains(path, before, after, tracked)
+            is_harmless_now = is_harmless(path, self._roots, current_paths)
+            is_explained = self._is_git and not is_rebase_state and self._explains(path, before, after, tracked_files)
             is_by_git = is_explained or (self._is_git and is_harmless_now)
-            if is_by_git or self._is_waived(path, before, after):
-                self._lookout.note_accepted(path, after)
-            elif self._lookout.is_accepted(path):
+            if is_by_git or self._is_allowed(path, before, after):
+                self._scanner.note_accepted(path, after)
+            elif self._scanner.is_accepted(path):
                 continue
-            elif self._is_git or is_share or (before is not None and not is_of_steps):
+            elif self._is_git or is_share or (before is not None and not is_rebase_state):
                 # Report this path, but do not move it. If only git can change files, new files come from git's hooks or
                 # from other programs. In `modules` or `worktrees`, it is unknown which files are new.
-                changed.append(path)
+                changed_paths.append(path)
             elif not is_harmless_now:
-                unwanted.append(path)
-        parent = os.path.realpath(tempfile.gettempdir()) if self._is_known and unwanted else None
+                paths_to_move.append(path)
+        parent = os.path.realpath(tempfile.gettempdir()) if self._is_known and paths_to_move else None
         if parent is not None and is_inside(parent, self._roots):
             parent = None
-        places = dict(move_away(unwanted, parent))
+        new_paths = dict(move_away(paths_to_move, parent))
         return SandboxChanges(
-            tuple((path, place) for path, place in places.items() if place is not None),
-            tuple(path for path, place in places.items() if place is None),
-            tuple(changed),
+            tuple((path, new_path) for path, new_path in new_paths.items() if new_path is not None),
+            tuple(path for path, new_path in new_paths.items() if new_path is None),
+            tuple(changed_paths),
         )
 
-    def _runs_no_more(self, path: str) -> bool:
+    def _adds_nothing_to_run(self, path: str) -> bool:
         """Return True if this path makes git run nothing that git did not already run before the command."""
-        return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
+        return all(part in self._runs.get(path, ()) for part in _parts_that_run(path, self._roots))
 
     def _explains(
-        self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
+        self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked_files: TrackedFiles
     ) -> bool:
         """Return True if git may have made the changes at a path.
 
-        It may if the changes affect only tracked files, remove a repository, or add nothing that git runs.
+        This is assumed if the changes affect only tracked files, remove a repository, or add nothing to git's settings
+        that makes git run something.
         """
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
             # A worktree, a submodule or a repository was removed.
             return True
-        if after is not None and bare in _SETTINGS and self._runs_no_more(path):
+        if after is not None and bare in _SETTINGS and self._adds_nothing_to_run(path):
             return True
         return all(
-            _is_tracked(place, tracked) if os.path.lexists(place) else place in self._tracked
-            for place in _differing(path, before, after)
+            _is_tracked(place, tracked_files) if os.path.lexists(place) else place in self._tracked
+            for place in _differing_paths(path, before, after)
         )
 
-    def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
+    def _is_allowed(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
         """Return True if each change at a path was allowed for the command, or made by another tool with consent."""
-        if self._is_free(path):
+        if self._is_changeable(path):
             return True
         if before is None or after is None or before.status != after.status:
             return False
-        differing = _differing(path, before, after)
-        return bool(differing) and all(map(self._is_free, differing))
+        differing_paths = _differing_paths(path, before, after)
+        return bool(differing_paths) and all(map(self._is_changeable, differing_paths))
 
-    def _is_free(self, path: str) -> bool:
+    def _is_changeable(self, path: str) -> bool:
         """Return True if the command may change everything at a path."""
-        if not any(contains(path, each) or contains(each, path) for each in (*self._waived, *self._lookout.consented)):
+        if not any(
+            contains(path, allowed_path) or contains(allowed_path, path)
+            for allowed_path in (*self._changeable, *self._scanner.consented_digests)
+        ):
             return False
-        waiting = [path]
-        while waiting:
-            place = waiting.pop()
-            if is_inside(place, self._waived) or self._lookout.has_consent(place):
+        pending = [path]
+        while pending:
+            current_path = pending.pop()
+            if is_inside(current_path, self._changeable) or self._scanner.has_consent(current_path):
                 continue
-            if os.path.islink(place):
+            if os.path.islink(current_path):
                 return False
             try:
-                waiting += (os.path.join(place, name) for name in os.listdir(place))
+                pending += (os.path.join(current_path, name) for name in os.listdir(current_path))
             except OSError:
                 return False  # not a folder, or not readable
         return True
 
 
-def _is_tracked(path: str, tracked: TrackedFiles) -> bool:
+def _is_tracked(path: str, tracked_files: TrackedFiles) -> bool:
     """Return True if git tracks a file, or each of the first files in a folder."""
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            return tracked.has(path)
+            return tracked_files.has(path)
         names = os.listdir(path)[:ENTRIES]
     except OSError:
         return False
-    return all(_is_tracked(os.path.join(path, name), tracked) for name in names)
+    return all(_is_tracked(os.path.join(path, name), tracked_files) for name in names)

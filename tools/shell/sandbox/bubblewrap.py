@@ -42,7 +42,7 @@ from tools.shell.private_folders import PrivateFolders, empty_if_large
 from tools.shell.process_spec import ConfinedCommand, Mount, MountStep, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout
+from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.landlock_and_seccomp import (
     LandlockConfinement,
@@ -52,7 +52,7 @@ from tools.shell.sandbox.landlock_and_seccomp import (
 )
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
-from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
+from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_private_paths
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, ViewPreparation, depth
 from tools.text.file_names import shown_whole_path
 
@@ -64,19 +64,20 @@ SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
 SETTLE_SECONDS = (
     8.0  # how long a result waits for the check of files left by the command; later findings are not reported
 )
-NOT_AS_MEANT = (
+NOT_AS_INTENDED = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."
 )
 TOO_SLOW = (
     "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder in the "
-    "workspace does not respond. Run it again later."
+    "workspace may not be responding. Run it again later."
 )
 
 
-# Descriptors for bubblewrap, above those that a shell command uses. `RULES` (the ruleset) and `ENTRY` (the program that
-# enforces it) are for entering Landlock. `CALLS` has the system call filter. Bubblewrap writes the id of its child
-# process to `INFO`, reads `HELD` to its end before it starts the command, and reads its options from `OPTIONS`.
+# Descriptors for bubblewrap, above those that a shell command uses. `RULES` is for the Landlock ruleset, and `ENTRY`
+# for the program that enforces it before it executes the command. `CALLS` is for the system call filter. Bubblewrap
+# writes the id of its child process to `INFO`, reads `HELD` to its end before it starts the command, and reads its
+# options from `OPTIONS`.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
@@ -87,9 +88,9 @@ class ViewSetup:
     """Builds the view for a command: bubblewrap's options, and the mounts to add afterwards.
 
     Bubblewrap follows symlinks in a mount path, creates missing mount points, and may empty a file there. So it must
-    not mount anything in a folder of the machine, where another command could create a symlink to `/oldroot` just
-    before the mount. Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file
-    systems that it has created.
+    not mount anything in a host folder in which another command could create a symlink to `/oldroot` just before the
+    mount. Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only in file systems that it has
+    created, and in system folders, which no command can change.
     """
 
     def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
@@ -99,10 +100,10 @@ class ViewSetup:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
-        self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
-        # Keyed by path: the destination at which bubblewrap mounts the path, or `None` if the destination is in a
-        # folder of the machine.
-        self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
+        self._rule_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
+        # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
+        # the host, so that a later step must make them.
+        self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
         for place in sorted(view.links, key=depth):
@@ -116,34 +117,38 @@ class ViewSetup:
         for private in view.private:
             if private not in view.lasting:
                 mode = "1777" if private in OPEN_TO_ALL else "0755"
-                most = str(visible_file_system.PRIVATE_BYTES)
-                self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
-                self._ways[private] = private
+                size = str(visible_file_system.PRIVATE_BYTES)
+                self.options += ("--perms", mode, "--size", size, "--tmpfs", private)
+                self._destinations[private] = private
             elif private in OPEN_TO_ALL:  # the parents of these folders are system folders, which no command can change
                 self.options += ("--bind", view.lasting[private], private)
-                self._ways[private] = None
+                self._destinations[private] = None
             else:
                 self._bind(private, view.lasting[private], is_read_only=False)
         for path in filter(os.path.lexists, view.seen):
             self._bind(path)
 
-        hidden: list[tuple[str, Callable[[], None]]] = [
+        hidden_mounts: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
-            *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
-            *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
-            *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
+            *((path, partial(self._bind, path, source)) for path, source in view.settings.items()),
+            *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
+            *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
-        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
+        in_roots = {
+            path for path, _ in hidden_mounts if any(contains(root, path) and path != root for root in view.roots)
+        }
         # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
-        outside = (*(each for each in hidden if each[0] not in in_roots), *writable)
-        for _, mount in sorted(outside, key=lambda each: depth(each[0])):
+        outside = (*(item for item in hidden_mounts if item[0] not in in_roots), *writable)
+        for _, mount in sorted(outside, key=lambda item: depth(item[0])):
             mount()
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
-        for _, mount in sorted((each for each in hidden if each[0] in in_roots), key=lambda each: depth(each[0])):
+        for _, mount in sorted(
+            (item for item in hidden_mounts if item[0] in in_roots), key=lambda item: depth(item[0])
+        ):
             mount()
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
@@ -153,38 +158,38 @@ class ViewSetup:
         if is_filtered:
             self.options += ("--seccomp", str(CALLS))
 
-    def _way(self, path: str) -> str | None:
+    def _destination(self, path: str) -> str | None:
         """Return the destination to give bubblewrap for a mount at `path`, or `None` if a later step must mount it."""
-        above: str = os.path.dirname(path)
+        parent: str = os.path.dirname(path)
         # A workspace may be in a system folder such as /opt.
         if (
-            (above in FIXED or is_inside(above, SYSTEM))
-            and path not in self._of_rules
-            and not is_inside(above, self._roots)
+            (parent in FIXED or is_inside(parent, SYSTEM))
+            and path not in self._rule_paths
+            and not is_inside(parent, self._roots)
         ):
             return path
-        while above not in self._ways:
-            above = os.path.dirname(above)
-        way = self._ways[above]
-        return None if way is None else way + path[len(above.rstrip("/")) :]
+        while parent not in self._destinations:
+            parent = os.path.dirname(parent)
+        destination = self._destinations[parent]
+        return None if destination is None else destination + path[len(parent.rstrip("/")) :]
 
-    def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Mount `what` at `path`. By default, mount `path` onto itself."""
-        way, what = self._way(path), what or path
-        self._ways[path] = None
-        if way is None:
-            self.steps.append(MountStep(OLD_ROOT + what, NEW_ROOT + path, is_read_only))
+    def _bind(self, path: str, source: str = "", *, is_read_only: bool = True) -> None:
+        """Mount `source` at `path`. By default, mount `path` onto itself."""
+        destination, source = self._destination(path), source or path
+        self._destinations[path] = None
+        if destination is None:
+            self.steps.append(MountStep(OLD_ROOT + source, NEW_ROOT + path, is_read_only))
         else:
-            self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
+            self.options += ("--ro-bind-try" if is_read_only else "--bind", source, destination)
 
     def _empty(self, path: str) -> None:
         """Mount an empty folder at `path`. More mounts may follow inside this folder."""
-        way = self._way(path)
-        if way is None:
-            way = f"{STAGE}/{len(self.steps)}"
-            self.steps.append(MountStep(NEW_ROOT + way, NEW_ROOT + path, is_read_only=True, is_moved=True))
-        self._ways[path] = way
-        self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
+        destination = self._destination(path)
+        if destination is None:
+            destination = f"{STAGE}/{len(self.steps)}"
+            self.steps.append(MountStep(NEW_ROOT + destination, NEW_ROOT + path, is_read_only=True, is_moved=True))
+        self._destinations[path] = destination
+        self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", destination)
 
 
 @dataclass(slots=True)
@@ -194,28 +199,28 @@ class SandboxedCommand(ConfinedCommand):
     # `ViewPreparation.prepare`, called once bubblewrap is running
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
-    # `CommandView.look`, which returns what file rules now deny to the command
-    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
-    _prepared: PreparedView | None = field(default=None, repr=False, init=False)
+    # `CommandView.current_restrictions`, which returns what file rules now deny to the command
+    read_restrictions: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
+    _prepared_view: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> list[MountStep]:
         """Prepare the view, and send the options to the running bubblewrap. Returns the mounts to add. Blocking."""
-        self.gate.give_away()
-        prepared = self._prepared = self.prepare()
-        view = prepared.view
+        self.gate.close_child_ends()
+        prepared_view = self._prepared_view = self.prepare()
+        view = prepared_view.view
         if not all(map(os.path.lexists, view.masked)):
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=CALLS in self.spec.attachments)
-        self.gate.say(setup.options)
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_INTENDED)
+        setup = ViewSetup(view, prepared_view.folder(self.spec.folder), is_filtered=CALLS in self.spec.attachments)
+        self.gate.send_options(setup.options)
         return setup.steps
 
-    def is_as_meant(self, process: int, prepared: PreparedView) -> bool:
+    def is_as_intended(self, process: int, prepared_view: PreparedView) -> bool:
         """If the command's mounts are as intended, let it begin and return True. Blocking."""
         # File rules may now deny different paths, because a folder may have been moved since the view was prepared.
-        before, now = prepared.restrictions, self.look()
-        if (set(now.masked), set(now.read_only)) != (set(before.masked), set(before.read_only)):
+        earlier, current = prepared_view.restrictions, self.read_restrictions()
+        if (set(current.masked), set(current.read_only)) != (set(earlier.masked), set(earlier.read_only)):
             return False
-        view = prepared.view
+        view = prepared_view.view
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
@@ -237,50 +242,52 @@ class SandboxedCommand(ConfinedCommand):
             await self.gate.wait_mounted()
             process = self.gate.process()
             if mounting is not None:
-                self.gate.tell(process)
+                self.gate.send_pid(process)
                 await mounting
-            if self._prepared is not None and await THREADS.run(partial(self.is_as_meant, process, self._prepared)):
+            if self._prepared_view is not None and await THREADS.run(
+                partial(self.is_as_intended, process, self._prepared_view)
+            ):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
             # These errors mean that a path was replaced.
             if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ESRCH):
-                raise not_made(error) from None
+                raise setup_error(error) from None
             logger.warning("a sandbox could not be mounted: %s", os.strerror(error.errno))
         else:
             logger.warning("the mounts of a sandbox are not as intended")
         finally:
-            self.gate.tell()
+            self.gate.send_pid()
             if mounting is not None:
                 mounting.cancel()
-        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
+        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_INTENDED)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
         """Return the client's folders that a read-only command can write to."""
-        if self._prepared is None or self.view is not ViewKind.READING:
+        if self._prepared_view is None or self.view is not ViewKind.READING:
             return (), 0
-        return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
+        return (*self._prepared_view.view.lasting.values(),), self._prepared_view.temporary_bytes
 
     async def release(self) -> SandboxChanges:
         self.gate.close()
-        if self._prepared is None:
+        if self._prepared_view is None:
             return SandboxChanges()
         try:
             with move_on_after(SETTLE_SECONDS, shield=True):
-                return await THREADS.run(self._prepared.settle)
+                return await THREADS.run(self._prepared_view.settle)
         except (OSError, RecursionError, ExhaustedError) as error:
             logger.warning("the files that a command left could not be checked: %s", type(error).__name__)
         return SandboxChanges(is_unknown=True)
 
 
-def not_made(error: OSError) -> ToolError:
+def setup_error(error: OSError) -> ToolError:
     """Return the error for a command whose sandbox could not be created."""
-    why = os.strerror(error.errno) if error.errno else "the system refused"
+    reason = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be created ({why}), so protected files would have been open "
-        "to it. Try again when other commands have ended. If the disk is full, free some space first.",
+        f"The command was not run: its sandbox could not be created ({reason}), and nothing else would have kept it "
+        "from protected files. Try again when other commands have ended. If the disk is full, free some space first.",
     )
 
 
@@ -317,7 +324,7 @@ class BubblewrapConfinement:
         search_path: str = os.defpath,
         program: str | None = None,  # path of bubblewrap, instead of searching for it
         *,
-        consented: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunLookout`
+        consented_digests: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunScanner`
         loopbacks: SessionLoopbacks | None = None,
         landlock: LandlockConfinement | None = None,  # confines read-only commands if bubblewrap does not work
     ) -> None:
@@ -326,11 +333,11 @@ class BubblewrapConfinement:
         self._search_path = search_path
         self._program = program
         self._starter = starter
-        self._tried = SandboxStatus(None, "it has not been tested yet")
-        self._try_at = float("-inf")  # monotonic time after which the next call tests the sandbox
-        self._trying = Lock()
+        self._tested_status = SandboxStatus(None, "it has not been tested yet")
+        self._test_at = float("-inf")  # monotonic time after which the next call tests the sandbox
+        self._testing = Lock()
         self._group = ProcessGroupLimit()
-        self._lookout = AutoRunLookout(consented)
+        self._scanner = AutoRunScanner(consented_digests)
         self._folders = folders
         self._caches: set[str] = set()  # caches that have been checked
         self._loopbacks = loopbacks
@@ -357,8 +364,10 @@ class BubblewrapConfinement:
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view, private_folder)
-                    return await THREADS.run(hold)
+                    confine_with_landlock = partial(
+                        self._confine_with_landlock, self._landlock, spec, workspace_roots, view, private_folder
+                    )
+                    return await THREADS.run(confine_with_landlock)
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' cannot provide the view '{view.kind}'"
             elif failure is None and status.program is not None:
@@ -370,7 +379,7 @@ class BubblewrapConfinement:
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
-            raise not_made(error) from None
+            raise setup_error(error) from None
         if self._mode is SandboxMode.REQUIRED:
             raise sandbox_unavailable(failure or "it was lost")
         raise ToolError(
@@ -384,15 +393,15 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.OFF or visible_file_system.too_broad(workspace_roots) is not None:
             return
         for attempt in range(SCARCITY_ATTEMPTS):
-            if monotonic() < self._try_at:
+            if monotonic() < self._test_at:
                 return
             try:
-                async with self._trying:
-                    if monotonic() >= self._try_at:
-                        self._tried = await self._try_out(workspace_roots)
+                async with self._testing:
+                    if monotonic() >= self._test_at:
+                        self._tested_status = await self._test_bubblewrap(workspace_roots)
                         # If the sandbox did not respond in time, the machine may only have been busy.
-                        is_final = self._tried.failure != NO_ANSWER
-                        self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
+                        is_final = self._tested_status.failure != NO_ANSWER
+                        self._test_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
                 # Other calls will soon release resources.
                 if attempt == SCARCITY_ATTEMPTS - 1:
@@ -410,8 +419,8 @@ class BubblewrapConfinement:
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
             may_hold = self._landlock.may_work() and visible_file_system.too_broad(workspace_roots) is None
             engine = Engine.LANDLOCK if may_hold else engine
-        shown = () if engine is Engine.NONE else self._reading_paths(workspace_roots, search_path)
-        return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, shown)
+        reading_paths = () if engine is Engine.NONE else self._reading_paths(workspace_roots, search_path)
+        return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, reading_paths)
 
     async def landlock_failure(self) -> str:
         """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
@@ -421,8 +430,8 @@ class BubblewrapConfinement:
         return "it is not set up" if self._landlock is None else await self._landlock.failure()
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
-        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
-        return reading_view_paths(self._site.home, search_path, roots, hidden.all, self._site.readable)
+        hidden_paths = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
+        return reading_view_paths(self._site.home, search_path, roots, hidden_paths.all, self._site.readable)
 
     def close(self) -> None:
         """Release the resources after the server's last command."""
@@ -437,13 +446,13 @@ class BubblewrapConfinement:
                 f"the workspace root '{shown_whole_path(broad)}' contains the system itself, so nothing would be "
                 "confined",
             )
-        status = self._tried
+        status = self._tested_status
         if status.failure is None and status.program is not None and not is_outside(status.program, roots):
             failure = "the bubblewrap program is in the workspace, where commands can replace it"
             return SandboxStatus(status.program, failure)
         return status
 
-    def _by_landlock(
+    def _confine_with_landlock(
         self,
         landlock: LandlockConfinement,
         spec: ProcessSpec,
@@ -451,98 +460,103 @@ class BubblewrapConfinement:
         view: CommandView,
         private_folder: Callable[[], str] | None,
     ) -> ConfinedCommand:
-        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
-        readable = (*visible_file_system.writable(roots), *(path for each in shown for path in without_closed(each)))
+        visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
+        readable = (
+            *visible_file_system.writable(roots),
+            *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
+        )
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")
             os.makedirs(temporary, 0o700, exist_ok=True)
-        return landlock.confined(spec, readable, temporary, may_take_shares=view.may_take_shares)
+        return landlock.confined_command(spec, readable, temporary, may_take_shares=view.may_take_shares)
 
     def _stand_ins(self) -> StandIns:
         base = self._folders.make("masks")
-        made = StandIns(*(os.path.join(base, name) for name in StandIns._fields))
-        for file, mode in ((made.file, 0), (made.settings, 0o444)):
+        stand_ins = StandIns(*(os.path.join(base, name) for name in StandIns._fields))
+        for file, mode in ((stand_ins.file, 0), (stand_ins.settings, 0o444)):
             with suppress(FileExistsError):
                 os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         with suppress(FileExistsError):
-            os.mkdir(made.folder, 0)
-        return made
+            os.mkdir(stand_ins.folder, 0)
+        return stand_ins
 
     def _sandboxed(
         self,
         program: str,
         spec: ProcessSpec,
         roots: Sequence[str],
-        allowed: CommandView,
+        command_view: CommandView,
         *,
-        needed: Sequence[str] = (),  # paths that the command must see, regardless of their location
+        required_paths: Sequence[str] = (),  # paths that the command must see, regardless of their location
         namespaces: tuple[int, ...] | None = None,  # namespaces of the client's session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
-        site: Site | None = None,  # used instead of the site for commands
+        site: Site | None = None,  # replaces `self._site`, for the probe
     ) -> SandboxedCommand:
         """Return a command in the sandbox, ready to start. Raises an `OSError` if no descriptors are left."""
         site = site or self._site
-        cache = self._folders.cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
+        cache = self._folders.cache_of(client_key, roots) if command_view.kind is not ViewKind.READING else None
         if cache is not None and cache not in self._caches:
             self._caches.add(cache)
             empty_if_large(cache, self._site.temporary_bytes)
         present = visible_file_system.writable(roots)
-        hidden = visible_file_system.secrets_of(site, present, allowed)
+        hidden_paths = visible_file_system.secrets_of(site, present, command_view)
         gate = MountGate(ruleset_for_views())
-        wrapped = replace(
-            self._wrapped(program, spec, gate, may_take_shares=allowed.may_take_shares),
-            environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
+        sandbox_spec = replace(
+            self._bubblewrap_spec(program, spec, gate, may_take_shares=command_view.may_take_shares),
+            environment=visible_file_system.sandbox_environment(spec.environment, present, command_view.kind),
             namespaces=namespaces or (),
         )
-        is_own = allowed.network is not Network.HOST and namespaces is None
+        is_own = command_view.network is not Network.HOST and namespaces is None
         preparation = ViewPreparation(
             site=site,
-            lookout=self._lookout,
+            scanner=self._scanner,
             roots=roots,
-            allowed=allowed,
-            hidden=hidden,
+            command_view=command_view,
+            hidden_paths=hidden_paths,
             stand_ins=self._stand_ins,
             search_path=spec.environment.get("PATH", ""),
-            needed=needed,
+            required_paths=required_paths,
             private_folder=private_folder,
             cache=cache,
             has_own_network=is_own,
         )
         return SandboxedCommand(
-            wrapped,
+            sandbox_spec,
             Engine.BUBBLEWRAP,
-            allowed.kind,
-            Network.OWN_LOOPBACK if is_own else allowed.network,
-            withheld=hidden.withheld,
+            command_view.kind,
+            Network.OWN_LOOPBACK if is_own else command_view.network,
+            withheld=hidden_paths.withheld,
             prepare=preparation.prepare,
             gate=gate,
-            look=allowed.look,
+            read_restrictions=command_view.current_restrictions,
         )
 
-    def _wrapped(self, program: str, spec: ProcessSpec, gate: MountGate, *, may_take_shares: bool) -> ProcessSpec:
-        """Return how bubblewrap starts a program: with a system call filter, and in Landlock if the kernel has it."""
+    def _bubblewrap_spec(
+        self, program: str, spec: ProcessSpec, gate: MountGate, *, may_take_shares: bool
+    ) -> ProcessSpec:
+        """Return how bubblewrap starts a program: with a system call filter, and with Landlock if the kernel has it."""
         machine = os.uname().machine if sys.platform != "win32" else ""
         attachments = {**spec.attachments}
         if (calls_filter := seccomp_program(machine, may_take_shares=may_take_shares)) is not None:
             attachments[CALLS] = calls_filter
         descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
-        entering: tuple[str, ...] = ()
+        entry_command: tuple[str, ...] = ()
         if gate.rules is not None:
             attachments[ENTRY] = landlock_entry(machine, RULES, ENTRY)
             descriptors[RULES] = gate.rules
-            entering = (f"/proc/self/fd/{ENTRY}",)
+            entry_command = (f"/proc/self/fd/{ENTRY}",)
         return replace(
             spec,
-            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
+            argv=(program, "--args", str(OPTIONS), "--", *entry_command, *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
             attachments=attachments,
             descriptors=descriptors,
         )
 
-    async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Find and test bubblewrap. Raises an `ExhaustedError` if resources are too low for a result."""
+    async def _test_bubblewrap(self, roots: Sequence[str]) -> SandboxStatus:
+        """Find and test bubblewrap. Raises an `ExhaustedError` if a lack of resources prevents a result."""
         if sys.platform != "linux":
             return SandboxStatus(None, "it exists only for Linux")
         program = self._program or await THREADS.run(partial(find_bubblewrap, self._search_path, roots))
@@ -571,21 +585,21 @@ class BubblewrapConfinement:
         """
         # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
         # write to, use /etc instead.
-        above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
-        marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
+        folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
+        marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
         site = replace(self._site, hidden=(), writable=())
 
         def make() -> Probe:
-            return Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
+            return Probe.create_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
 
-        def confined(probe: Probe) -> SandboxedCommand:
+        def confine(probe: Probe) -> SandboxedCommand:
             spec = ProcessSpec(probe.argv, probe.root, {})
-            return self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
+            return self._sandboxed(program, spec, [probe.root], view, required_paths=probe.readable_paths, site=site)
 
-        return await failure_of(self._starter, make, confined)
+        return await failure_of(self._starter, make, confine)
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:
-    """Return bubblewrap's path outside all roots, from its usual folder or else the search path."""
+    """Return the path of a bubblewrap outside all roots: in its usual folder, or else on the search path."""
     return find_program("bwrap", f"{USUAL_FOLDER}{os.pathsep}{search_path}", roots)

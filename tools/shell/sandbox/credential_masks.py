@@ -1,8 +1,9 @@
 """Finds the files that commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
 
-Everything else stays readable, because toolchains may be anywhere in a home folder. A table lists the known places.
-Small files near the top of the home folder are also searched for secrets. Settings files that programs need are shown
-if they contain no secret; otherwise an empty file replaces them. When in doubt, a settings file counts as secret.
+Everything else stays readable, because toolchains may be anywhere in a home folder. `HOME_PLACES` lists the known
+locations of secrets in a home folder. Small files near the top of the home folder are also searched for secrets.
+Settings files that programs need are shown if they contain no secret; otherwise an empty file replaces them. When in
+doubt, a settings file counts as secret.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class HiddenPaths:
     folders: tuple[str, ...]
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
-    shown: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the known places among the hidden paths, to mention in results
+    exempt: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
+    withheld: tuple[WithheldSecret, ...] = ()  # the user's secrets among the hidden paths, to mention in results
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -58,32 +59,37 @@ class HiddenPaths:
 
 def secret_places(
     home: str,
-    more: Iterable[str] = (),  # the server's own folders or files
-    readable: Sequence[str] = (),  # shown completely, even if they are known places
+    server_paths: Iterable[str] = (),  # the server's own folders or files
+    readable: Sequence[str] = (),  # paths to show completely, even if they are known locations of secrets
     roots: Sequence[str] = (),  # real paths of the writable folders
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
-    """Return what to hide on this machine now."""
+    """Return the paths to hide on this machine in its current state."""
     real_home = os.path.realpath(home)
-    whole = tuple(map(os.path.realpath, readable))
+    readable_paths = tuple(map(os.path.realpath, readable))
     # Sorting puts folders before their contents.
-    known = [*sorted(_known_paths(home, environ)), *((path, "") for path in SYSTEM_PATHS)]
+    known_paths = [*sorted(_known_paths(home, environ)), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     settings: dict[str, None] = {}
     withheld: dict[str, WithheldSecret] = {}
-    named: list[tuple[str, str]] = []
-    tabled = {path for path, _ in known}
-    beside = [root for root in roots if not contains(root, real_home)]  # files in these roots belong to the workspace
-    found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
-    others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
-    for path, place in chain(known, named, ((path, None) for path in more), others):
+    included_paths: list[tuple[str, str]] = []
+    listed_paths = {path for path, _ in known_paths}
+    # Files in these roots belong to the workspace.
+    roots_outside_home = [root for root in roots if not contains(root, real_home)]
+    found_paths = (
+        path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed_paths
+    )
+    found_places = (
+        (path, path) for path in found_paths if not is_inside(os.path.realpath(path), (*roots_outside_home, *folders))
+    )
+    for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), found_places):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
                 continue
             real = os.path.realpath(path)
-            if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, whole)):
+            if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, readable_paths)):
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
@@ -92,11 +98,11 @@ def secret_places(
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
-                is_secret, included = _look(real, place, state)
-                if len(named) < INCLUDED:
-                    named += (
-                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
-                        for each in included
+                is_secret, includes = _examine_settings(real, place, state)
+                if len(included_paths) < INCLUDED:
+                    included_paths += (
+                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, include)), place)
+                        for include in includes
                     )
                 if not is_secret and not is_linked and not any(contains(folder, real) for folder in folders):
                     continue
@@ -108,42 +114,45 @@ def secret_places(
                 files[real] = None
             if entry is not None:
                 withheld[real] = WithheldSecret(path, entry.programs, is_settings=entry.is_settings)
-    covered = tuple(folders)
+    hidden_folders = tuple(folders)
     return HiddenPaths(
         folders=tuple(sorted(folders)),
-        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, hidden_folders))),
         settings=tuple(settings),
-        shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
+        exempt=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
         withheld=tuple(withheld.values()),
     )
 
 
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the paths that may exist, in the home folder or where variables say, each with its place in the table."""
-    yield from _there(home, _names())
+    """Yield paths that may exist, each with its key in `HOME_PLACES`.
+
+    They are in the home folder, or where environment variables point.
+    """
+    yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
             if os.path.normpath(value) == os.path.normpath(f"{home}/{place}"):
                 continue
             names = _names()
             for part in map(str.casefold, filter(None, place.split("/"))):
-                matching = (known for pattern, known in names.patterns if pattern.match(part))
-                names = names.below[part][1] if part in names.below else next(matching, _Names())
+                matching = (subnames for pattern, subnames in names.patterns if pattern.match(part))
+                names = names.subnames[part][1] if part in names.subnames else next(matching, _Names())
                 if names.place is not None and not HOME_PLACES[names.place].is_settings:
                     break  # everything in this folder is hidden
             exact = HOME_PLACES.get(place)
-            yield from _there(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
+            yield from _possible_paths(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
 
 
 @dataclass(slots=True)
 class _Names:
-    """The known places in a folder and its subfolders."""
+    """The known locations of secrets in a folder and its subfolders."""
 
-    place: str | None = None  # the table's place for the folder itself, if any
-    # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known places in
-    # it.
-    below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The known places in entries whose name matches the pattern.
+    place: str | None = None  # the key in `HOME_PLACES` of the folder itself, if any
+    # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known locations
+    # in it.
+    subnames: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
+    # Name patterns, each with the known locations in the entries that match it.
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
@@ -156,35 +165,38 @@ def _names() -> _Names:
         names = top
         for part in place.split("/"):
             if "*" not in part:
-                names = names.below.setdefault(part.casefold(), (part, _Names()))[1]
+                names = names.subnames.setdefault(part.casefold(), (part, _Names()))[1]
                 continue
             pattern = patterns.setdefault((id(names), part), _Names())
-            if all(pattern is not known for _, known in names.patterns):
+            if all(pattern is not subnames for _, subnames in names.patterns):
                 names.patterns.append((re.compile(translate(part.casefold())), pattern))
             names = pattern
         names.place = place
     return top
 
 
-def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the known paths in a folder that may exist. Listing the folder rules out most names."""
+def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
+    """Yield the known paths in a folder, except those that certainly do not exist.
+
+    Listing the folder rules out most names.
+    """
     if names.place is not None:
         yield folder, names.place
-    present: Iterable[str] = names.below  # a folder that cannot be listed may still allow access by name
+    present: Iterable[str] = names.subnames  # a folder that cannot be listed may still allow access by name
     if names.patterns and names.any_pattern is None:
         names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
-    if len(names.below) > _FEW or names.patterns:
+    if len(names.subnames) > _FEW or names.patterns:
         with suppress(OSError):
             present = os.listdir(folder)
     for entry in present:
-        folded = entry.casefold()
-        if (known := names.below.get(folded)) is not None:
-            yield from _there(f"{folder}/{known[0]}", known[1])
-        if names.any_pattern is None or names.any_pattern.match(folded) is None:
+        folded_name = entry.casefold()
+        if (match := names.subnames.get(folded_name)) is not None:
+            yield from _possible_paths(f"{folder}/{match[0]}", match[1])
+        if names.any_pattern is None or names.any_pattern.match(folded_name) is None:
             continue
-        for pattern, those in names.patterns:
-            if pattern.match(folded):
-                yield from _there(f"{folder}/{entry}", those)
+        for pattern, subnames in names.patterns:
+            if pattern.match(folded_name):
+                yield from _possible_paths(f"{folder}/{entry}", subnames)
 
 
 @lru_cache(maxsize=4)
@@ -194,45 +206,48 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     Searches the folder, its dotfolders, and the folders of `.config`. The limits keep the search too short to notice.
     """
 
-    def listed(folder: str) -> list[os.DirEntry[str]]:
+    def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
         with suppress(OSError), os.scandir(folder) as entries:
-            return sorted(entries, key=lambda each: each.name)
+            return sorted(entries, key=lambda entry: entry.name)
         return []
 
-    top, settings = listed(home), listed(f"{home}/.config")
-    folders = [each.path for each in top if each.name[0] == "."] + [each.path for each in settings]
-    files = (each for entries in (top, *map(listed, folders)) for each in entries if each.is_file())
-    found: list[str] = []
-    left = SEARCHED_BYTES
+    top, settings = sorted_entries(home), sorted_entries(f"{home}/.config")
+    folders = [entry.path for entry in top if entry.name[0] == "."] + [entry.path for entry in settings]
+    files = (entry for entries in (top, *map(sorted_entries, folders)) for entry in entries if entry.is_file())
+    paths: list[str] = []
+    bytes_left = SEARCHED_BYTES
     for entry in islice(files, SEARCHED_FILES):
         with suppress(OSError):
             size = entry.stat().st_size
-            if not 0 < size <= min(SEARCHED_FILE_BYTES, left):
+            if not 0 < size <= min(SEARCHED_FILE_BYTES, bytes_left):
                 continue
-            left -= size
+            bytes_left -= size
             content = read_settings(os.path.realpath(entry.path)) or b""
             if b"\0" not in content and keeps_secret(content.decode("utf-8", "replace")):
-                found.append(entry.path)
-    return tuple(found)
+                paths.append(entry.path)
+    return tuple(paths)
 
 
 def _found_place(path: str, home: str) -> SecretPlace:
-    """Return a place for a file found by the search. The program's name is probably that of the file or its folder."""
+    """Return a `SecretPlace` for a file found by the search.
+
+    The program's name is probably that of the file or its folder.
+    """
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
 
-def _look(path: str, place: str, state: os.stat_result) -> tuple[bool, Sequence[str]]:
+def _examine_settings(path: str, place: str, state: os.stat_result) -> tuple[bool, Sequence[str]]:
     """Return whether settings contain a secret or cannot be read, and the files that they include."""
-    changed = max(state.st_mtime_ns, state.st_ctime_ns)
-    look = _look_into if time.time_ns() - changed > SETTLED_NANOSECONDS else _look_into.__wrapped__
+    changed_at = max(state.st_mtime_ns, state.st_ctime_ns)
+    examine = _examine_cached if time.time_ns() - changed_at > SETTLED_NANOSECONDS else _examine_cached.__wrapped__
     with suppress(OSError):
-        return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
+        return examine(path, place, state.st_dev, state.st_ino, state.st_size, changed_at)
     return True, ()
 
 
 @lru_cache(maxsize=256)
-def _look_into(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
+def _examine_cached(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")
@@ -297,7 +312,7 @@ _ALIAS = re.compile(r"\b(?:alias|abbr)[ \t]++(?>(?:-\w++[ \t]++){0,4})[\w.:-]++"
 _VARIABLE = re.compile(r"(?<![\w.-])[\w.-]++\+?=")
 _REFERENCE = re.compile(r"\$(?:\w++|\{\w++\})")
 _DEFAULT = re.compile(r"\$\{(\w++):?[-=]")
-# The end of an unambiguous name of a secret, and the word after it
+# The end of a name that clearly denotes a secret, and the word after it, which may be the secret
 _KEPT = re.compile(
     r"(?P<name>(?:token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth|secret)[._-]?key)s?"
     r"(?:[\d._-][\w.-]{0,40})?)[\"']?(?:[ \t]*+(?:=>?|:)[ \t]*+|[ \t]++)[\"']?"
@@ -322,14 +337,14 @@ def may_hold_secret(text: str, place: str) -> bool:
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
         return True
     if text.lstrip(_BLANKS)[:1] in ("<", "{") or place.endswith(".json"):
-        return "<!DOCTYPE" in text.upper() or _tells_secret(text)
+        return "<!DOCTYPE" in text.upper() or _contains_secret(text)
     if place not in SCRIPTS:
-        return _line_tells_secret(text, place)
+        return _any_line_contains_secret(text, place)
     commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
     return (
         any(
-            any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
-            for found in _MENTION.finditer(commands)
+            any(map(_is_inner_secret, filter(None, match.group("name", "index")))) and not _is_harmless(match["value"])
+            for match in _MENTION.finditer(commands)
         )
         or _without_logins(text) != text
         or has_secret(_VARIABLE.sub("", commands))
@@ -338,19 +353,19 @@ def may_hold_secret(text: str, place: str) -> bool:
 
 def included_settings(text: str) -> list[str]:
     """Return the files that git settings include, as written."""
-    included = _INCLUDE.findall(text)
-    return [path.strip('"') for section in included for path in _INCLUDED_PATH.findall(section)]
+    sections = _INCLUDE.findall(text)
+    return [path.strip('"') for section in sections for path in _INCLUDED_PATH.findall(section)]
 
 
 def keeps_secret(text: str) -> bool:
     """Return True if the text of an unknown file certainly contains a secret. Weak signs do not count."""
     alone = text.strip()
     may_keep = any(word in text.lower() for word in ("token", "secret", "pass", "key", "credential"))
-    kept = (each for each in (_KEPT.finditer(text) if may_keep else ()) if not _ABOUT.search(each["name"]))
+    matches = (match for match in (_KEPT.finditer(text) if may_keep else ()) if not _ABOUT.search(match["name"]))
     return (
         has_token(text)
         or (_ALONE.fullmatch(alone) is not None and _is_random(alone))
-        or any(_is_random(each["value"]) for each in kept)
+        or any(_is_random(match["value"]) for match in matches)
     )
 
 
@@ -366,7 +381,10 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_inner_secret(name: str) -> bool:
-    """Return True if a name inside a value or among commands is that of a secret. `key` is an ordinary word there."""
+    """Return True if a name found inside a value or in a script is the name of a secret.
+
+    `key` is an ordinary word there.
+    """
     return name.lower() != "key" and _is_secret(name)
 
 
@@ -381,26 +399,26 @@ def _is_harmless(value: str) -> bool:
 def _without_logins(text: str) -> str:
     """Remove user names and passwords from URLs, and secrets from their queries."""
     return _QUERY.sub(
-        lambda found: "" if any(map(_is_secret, _WORD.findall(found[0]))) else found[0], _LOGIN.sub("", text)
+        lambda match: "" if any(map(_is_secret, _WORD.findall(match[0]))) else match[0], _LOGIN.sub("", text)
     )
 
 
-def _tells_secret(text: str) -> bool:
+def _contains_secret(text: str) -> bool:
     """Return True if `text` contains a name with a secret value, or a secret recognisable by its form."""
-    rest = text
+    remaining = text
     for pattern in (_ELEMENT, _PAIR):
-        rest = pattern.sub(lambda found: " " if _is_harmless(found["value"]) else found[0], rest)
-    words = _WORD.findall(rest)
+        remaining = pattern.sub(lambda match: " " if _is_harmless(match["value"]) else match[0], remaining)
+    words = _WORD.findall(remaining)
     return (
-        has_secret(rest)
-        or _without_logins(rest) != rest
-        or _ESCAPE.search(rest) is not None
-        or _RANDOM.search(rest) is not None
+        has_secret(remaining)
+        or _without_logins(remaining) != remaining
+        or _ESCAPE.search(remaining) is not None
+        or _RANDOM.search(remaining) is not None
         or any(map(_is_inner_secret, words))
     )
 
 
-def _line_tells_secret(text: str, place: str) -> bool:
+def _any_line_contains_secret(text: str, place: str) -> bool:
     """Return True if any line with a name and a value, or any comment, contains a secret."""
     plain = PLAIN_NAMES.get(place)
     is_alias = is_secret_section = False
@@ -409,7 +427,7 @@ def _line_tells_secret(text: str, place: str) -> bool:
         if not content:
             continue
         if _COMMENT.match(line):
-            if _tells_secret(line):
+            if _contains_secret(line):
                 return True
             continue
         if _without_logins(line) != line:
@@ -418,8 +436,8 @@ def _line_tells_secret(text: str, place: str) -> bool:
             is_alias = head[1].strip().lower() == "alias"  # aliases may have any name
             is_secret_section = any(map(_is_secret, _WORD.findall(head[1])))
             continue
-        found = _NAMED.match(line)
-        name, value = (found["name"], line[found.end() :]) if found is not None else ("", line)
+        match = _NAMED.match(line)
+        name, value = (match["name"], line[match.end() :]) if match is not None else ("", line)
         if plain is not None:
             if content != "---" and re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None:
                 return True
@@ -440,7 +458,7 @@ def _line_tells_secret(text: str, place: str) -> bool:
             (is_named and not is_alias and not (value.strip() and _is_harmless(value) and is_ended))
             or (not is_ended and any(map(_is_inner_secret, _WORD.findall(value))))
             or (is_secret_name(name) and _PRINTS.search(value) is not None)
-            or _tells_secret(value)
+            or _contains_secret(value)
         ):
             return True
     return False
@@ -453,9 +471,9 @@ class SecretPlace:
 
 
 # The locations of secrets in a home folder, which the sandbox hides or shows only in part. Each entry lists programs by
-# command name and, after a colon, places relative to the home folder. The programs fail to log in without these places.
-# No command needs the places of an entry without programs. `*` stands for any part of one name. A place is a file, or a
-# folder with all its contents.
+# command name and, after a colon, places: paths of secrets relative to the home folder. The programs fail to log in
+# without these places. If an entry lists no programs, no command needs its places. `*` matches any characters within
+# one path component. A place is a file, or a folder with all its contents.
 _STORES = """
 ssh, scp, sftp, rsync, git, ansible: .ssh, .putty
 git: .git-credentials, .config/git/credentials, .cache/git/credential, .config/git-credential-manager, .gcm
@@ -664,10 +682,10 @@ PLAIN_NAMES: Mapping[str, str] = {
     ),
 }
 # Keyed by environment variable: the place in the home folder whose rules apply to the path in the variable. The
-# variable may contain several paths, separated by colons. An empty place stands for the home folder.
+# variable may contain several paths, separated by colons. An empty string stands for the home folder itself.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
-    for variable, _, place in (each.partition("=") for each in _MOVED.split())
+    for variable, _, place in (assignment.partition("=") for assignment in _MOVED.split())
 }
 # The whole table, keyed by place
 HOME_PLACES: Mapping[str, SecretPlace] = {

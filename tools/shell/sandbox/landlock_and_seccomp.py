@@ -1,8 +1,8 @@
 """Confines commands with Landlock and with system call filters (seccomp).
 
 Landlock grants rights to folders, and cannot revoke them for a part of a folder. If namespaces are not available, it
-confines read-only commands together with a filter. They can see other processes, but cannot affect them. Commands in
-bubblewrap enter Landlock too, if the kernel has it.
+confines read-only commands together with a filter. They can see other processes, but cannot affect them. Landlock also
+restricts commands in bubblewrap, if the kernel supports it.
 
 Mounts hide files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
 sockets have no path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are
@@ -41,7 +41,7 @@ from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 # other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
-FAILED = 126  # exit status of the program that enters Landlock, if it fails
+FAILED = 126  # exit status of the program that enforces the Landlock ruleset, if it fails
 _ADDRESS = 0x400000
 # linux/elf.h: a 64-bit little-endian program with one readable and executable segment.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
@@ -67,7 +67,7 @@ def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take
     raise OSError(errno.ENOSYS, "no system call filter")
 
 
-def why_not_here() -> str:
+def unavailable_reason() -> str:
     """Return why Landlock cannot work here, phrased for the middle of a sentence. Empty if it may work."""
     if sys.platform != "linux":
         return "it exists only for Linux"
@@ -85,7 +85,7 @@ def why_not_here() -> str:
 
 def ruleset_for_views() -> int | None:
     """Return a Landlock ruleset for a bubblewrap view, or `None` without Landlock. The caller adds writable paths."""
-    if sys.platform != "linux" or why_not_here():
+    if sys.platform != "linux" or unavailable_reason():
         return None
     from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - unavailable on Windows
 
@@ -95,18 +95,18 @@ def ruleset_for_views() -> int | None:
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
     """Return why Landlock cannot confine read-only commands here, or `None` if it can.
 
-    The reason is a clause for the middle of a sentence. Each call runs the test in a new folder inside `parent`.
-    Raises an `ExhaustedError` if resources are too low for a result.
+    The reason is a clause for the middle of a sentence. Each call runs the test in a new folder inside `parent`. Raises
+    an `ExhaustedError` if a lack of resources prevents a result.
     """
-    if why := why_not_here():
-        return why
+    if reason := unavailable_reason():
+        return reason
 
-    def confined(probe: Probe) -> ConfinedCommand:
-        readable = (*map(os.path.realpath, SYSTEM), *probe.needed, probe.root)
+    def confine(probe: Probe) -> ConfinedCommand:
+        readable = (*map(os.path.realpath, SYSTEM), *probe.readable_paths, probe.root)
         rules = landlock_rules(readable, [os.path.join(probe.folder, "own")])
         return ConfinedCommand(ProcessSpec(probe.argv, "/", {}, landlock=rules))
 
-    return await failure_of(starter, partial(Probe.made_in, parent, Engine.LANDLOCK.value), confined)
+    return await failure_of(starter, partial(Probe.create_in, parent, Engine.LANDLOCK.value), confine)
 
 
 @dataclass(slots=True)
@@ -133,28 +133,28 @@ class LandlockConfinement:
         self._starter = starter
         self._folders = folders
         self._failure = ""  # empty if untested or working
-        self._is_tried = False
-        self._trying = Lock()
+        self._is_tested = False
+        self._testing = Lock()
 
     def may_work(self) -> bool:
         """Return True if the kernel has Landlock and no test has failed. Runs no test."""
-        return not (self._failure or why_not_here())
+        return not (self._failure or unavailable_reason())
 
     async def failure(self) -> str:
         """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
 
         The result is empty if it can.
         """
-        async with self._trying:
-            if not self._is_tried:
+        async with self._testing:
+            if not self._is_tested:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))
                 failure = await landlock_failure(self._starter, parent) or ""
                 if failure == NO_ANSWER:
                     return failure  # not final, because the machine may have been busy
-                self._failure, self._is_tried = failure, True
+                self._failure, self._is_tested = failure, True
             return self._failure
 
-    def confined(
+    def confined_command(
         self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
     ) -> ConfinedCommand:
         """Return a command that can read these real paths, and write only to its temporary folder, if any. Blocking."""
@@ -165,17 +165,19 @@ class LandlockConfinement:
         if temporary is not None:
             writable = (temporary,)
             environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        held = replace(
+        landlock_spec = replace(
             spec, environment=environment, landlock=landlock_rules(readable, writable, may_take_shares=may_take_shares)
         )
-        return LandlockCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary)
+        return LandlockCommand(
+            landlock_spec, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary
+        )
 
 
 def landlock_entry(machine: str, rules: int, program: int) -> bytes:
-    """Return the program that enters Landlock in bubblewrap's view before the command runs.
+    """Return the program that restricts itself with Landlock in bubblewrap's view, and then executes the command.
 
     A read-only mount protects files, but not FIFOs and devices, which processes may still write to. Landlock protects
-    these too, but a process can only restrict itself. Bubblewrap does not use Landlock, and starting an interpreter to
+    these too, but a process can restrict only itself. Bubblewrap does not use Landlock, and starting an interpreter to
     do so would take longer than creating the whole view. This program therefore has only a few dozen instructions. It
     restricts itself with the ruleset in one descriptor, closes that descriptor and its own, and executes the command in
     its arguments. It exits with 126 on failure.
@@ -195,7 +197,7 @@ def _entry_for_x86_64(rules: int, program: int) -> tuple[int, bytes]:
         return struct.pack("<BI", 0xB8 | register, value)
 
     eax, edx, esi, edi, call = 0, 2, 6, 7, b"\x0f\x05"
-    then = b"".join(
+    success_code = b"".join(
         (
             *(number(eax, _CLOSE_RANGE), number(edi, rules), number(esi, program), number(edx, 0), call),
             b"\x48\x8b\x04\x24",  # rax = number of arguments
@@ -205,9 +207,9 @@ def _entry_for_x86_64(rules: int, program: int) -> tuple[int, bytes]:
             *(number(eax, 59), call),  # execve
         )
     )
-    enter = (number(eax, _RESTRICT_SELF), number(edi, rules), number(esi, 0), call, b"\x85\xc0")  # is eax 0?
-    failed = (number(edi, FAILED), number(eax, 60), call)  # exit
-    return 62, b"".join((*enter, b"\x75", bytes([len(then)]), then, *failed))
+    restrict_code = (number(eax, _RESTRICT_SELF), number(edi, rules), number(esi, 0), call, b"\x85\xc0")  # is eax 0?
+    failure_code = (number(edi, FAILED), number(eax, 60), call)  # exit
+    return 62, b"".join((*restrict_code, b"\x75", bytes([len(success_code)]), success_code, *failure_code))
 
 
 def _entry_for_aarch64(rules: int, program: int) -> tuple[int, bytes]:
@@ -215,7 +217,7 @@ def _entry_for_aarch64(rules: int, program: int) -> tuple[int, bytes]:
         return 0xD2800000 | value << 5 | register
 
     call = 0xD4000001
-    then = (
+    success_code = (
         *(number(8, _CLOSE_RANGE), number(0, rules), number(1, program), number(2, 0), call),
         0xF94003E9,  # x9 = number of arguments
         0x910043E1,  # x1 = sp + 16: the arguments from the second on
@@ -223,9 +225,9 @@ def _entry_for_aarch64(rules: int, program: int) -> tuple[int, bytes]:
         0xF9400020,  # x0 = the second argument
         *(number(8, 221), call),  # execve
     )
-    enter = (number(8, _RESTRICT_SELF), number(0, rules), number(1, 0), call)
-    skip = 0xB5000000 | (len(then) + 1) << 5  # unless x0 is 0
-    words = (*enter, skip, *then, number(0, FAILED), number(8, 93), call)  # exit
+    restrict_code = (number(8, _RESTRICT_SELF), number(0, rules), number(1, 0), call)
+    skip = 0xB5000000 | (len(success_code) + 1) << 5  # unless x0 is 0
+    words = (*restrict_code, skip, *success_code, number(0, FAILED), number(8, 93), call)  # exit
     return 183, struct.pack(f"<{len(words)}I", *words)
 
 
@@ -234,11 +236,11 @@ _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)
 # Positions in `struct seccomp_data`; both architectures are little-endian, so the low half comes first.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no numbers this high
+_X32 = 0x40000000  # marks the call numbers of the x32 ABI on x86-64; other architectures have no numbers this high
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such a pair can still send to a named socket
 _TYPE_MASK = 0xF
-# NETLINK_ROUTE; other protocols reach other programs, or parts of the kernel that can be used without a capability.
+# NETLINK_ROUTE; other protocols give access to other programs, or to parts of the kernel that require no capability.
 _ROUTES = 0
 _NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
 _CLONE_NAMESPACES = 0x7E020000  # the same flags for `clone`, where the lowest byte of the argument is a signal number
@@ -249,12 +251,12 @@ class _Architecture:
     """The call numbers of one architecture (asm/unistd.h)."""
 
     audit: int  # AUDIT_ARCH_*
-    refused: tuple[int, ...]  # forbidden calls
+    forbidden: tuple[int, ...]  # calls that no command may make
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
-    refused_to_readers: tuple[int, ...]
+    forbidden_to_readers: tuple[int, ...]
     shares: tuple[int, ...]  # calls that use per-user kernel resources shared by all programs
     signals: tuple[int, ...]  # calls that signal other processes, with `kill` first
-    looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
+    inspected_calls: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
 # io_uring_setup, io_uring_enter, io_uring_register, clone3: the same numbers on every architecture. The filter reports
@@ -264,9 +266,10 @@ _ABSENT = (425, 426, 427, 435)
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 # setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
 # same numbers on every architecture.
-_REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
+_FORBIDDEN_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424  # pidfd_send_signal
-_OPENAT2 = 437  # reported as missing to read-only commands under Landlock, so that programs use the older call
+# Fails as if missing (ENOSYS) for read-only commands under Landlock, so that programs use `openat` instead
+_OPENAT2 = 437
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Other requests change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
@@ -281,7 +284,7 @@ _ARCHITECTURES = {
         # add_key, request_key, keyctl, bpf, userfaultfd, perf_event_open, setns, mount, umount2, pivot_root, chroot,
         # open_by_handle_at, kexec_load, kexec_file_load, init_module, finit_module, delete_module, syslog, acct,
         # swapon, swapoff, reboot, quotactl
-        refused=(
+        forbidden=(
             *(248, 249, 250, 321, 323, 298, 308, 165, 166, 155, 161, 304, 246, 320, 175, 313, 176, 103, 163, 167, 168),
             *(169, 179),
             *_NEW_MOUNTS,
@@ -291,7 +294,7 @@ _ARCHITECTURES = {
         # (l|f)removexattr, truncate, mknod, mknodat, ptrace, process_vm_readv, process_vm_writev, kcmp, migrate_pages,
         # move_pages, setpriority, ioprio_set, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr,
         # shmget, shmat, shmctl, semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, mq_open, mq_unlink
-        refused_to_readers=(
+        forbidden_to_readers=(
             *(90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199, 76, 133, 259, 101),
             *(310, 311, 312, 256, 279, 141, 251, 142, 144, 203, 314, 29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71),
             *(240, 241),
@@ -300,23 +303,23 @@ _ARCHITECTURES = {
         shares=(253, 294, 300, 240),
         # kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
         signals=(62, 200, 234, 129, 297),
-        looked_into=(16, 72, 302),
+        inspected_calls=(16, 72, 302),
     ),
     "aarch64": _Architecture(
         audit=0xC00000B7,
-        refused=(
+        forbidden=(
             *(217, 218, 219, 280, 282, 241, 268, 40, 39, 41, 51, 265, 104, 294, 105, 273, 106, 116, 89, 224, 225),
             *(142, 60),
             *_NEW_MOUNTS,
         ),
         calls=(198, 199, 220, 97),
-        refused_to_readers=(
+        forbidden_to_readers=(
             *(52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16, 45, 33, 117, 270, 271, 272, 238, 239, 140, 30, 118, 119, 122),
             *(274, 194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187, 180, 181),
         ),
         shares=(26, 262, 180),
         signals=(129, 130, 131, 138, 240),
-        looked_into=(29, 25, 261),
+        inspected_calls=(29, 25, 261),
     ),
 }
 
@@ -335,19 +338,25 @@ class _Filter:
             self.add(_RETURN, _ERRNO | number)
 
     def decide(
-        self, call: int, argument: int, values: tuple[int, ...], listed: int, other: int, mask: int = 0xFFFFFFFF
+        self,
+        call: int,
+        argument: int,
+        values: tuple[int, ...],
+        listed_answer: int,
+        other_answer: int,
+        mask: int = 0xFFFFFFFF,
     ) -> None:
-        """Answer a call with `listed` if an argument is in `values`, otherwise with `other`.
+        """Answer a call with `listed_answer` if an argument is in `values`, otherwise with `other_answer`.
 
-        Later instructions do not see this call.
+        Later instructions do not apply to this call.
         """
         self.add(_EQUAL, call, false=len(values) + 4)
         self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         self.add(_AND, mask)
-        for at, value in enumerate(values):
-            self.add(_EQUAL, value, true=len(values) - at)
-        self.add(_RETURN, other)
-        self.add(_RETURN, listed)
+        for index, value in enumerate(values):
+            self.add(_EQUAL, value, true=len(values) - index)
+        self.add(_RETURN, other_answer)
+        self.add(_RETURN, listed_answer)
 
 
 @cache
@@ -364,39 +373,39 @@ def seccomp_program(
     if architecture is None:
         return None
     socket, pair, clone, unshare = architecture.calls
-    ioctl, fcntl, prlimit = architecture.looked_into
+    ioctl, fcntl, prlimit = architecture.inspected_calls
     kill, *other_signals = architecture.signals
-    made = _Filter()
-    made.add(_LOAD, _ARCHITECTURE_AT)
-    made.add(_EQUAL, architecture.audit, true=1)
-    made.add(_RETURN, _ERRNO | errno.EPERM)
-    made.add(_LOAD, _NUMBER_AT)
-    made.add(_AT_LEAST, _X32, false=1)
-    made.add(_RETURN, _ERRNO | errno.ENOSYS)
-    made.refuse(_ABSENT, errno.ENOSYS)
-    made.refuse(architecture.refused, errno.EPERM)
+    program = _Filter()
+    program.add(_LOAD, _ARCHITECTURE_AT)
+    program.add(_EQUAL, architecture.audit, true=1)
+    program.add(_RETURN, _ERRNO | errno.EPERM)
+    program.add(_LOAD, _NUMBER_AT)
+    program.add(_AT_LEAST, _X32, false=1)
+    program.add(_RETURN, _ERRNO | errno.ENOSYS)
+    program.refuse(_ABSENT, errno.ENOSYS)
+    program.refuse(architecture.forbidden, errno.EPERM)
     if not may_take_shares:
-        made.refuse(architecture.shares, errno.ENOSYS)
+        program.refuse(architecture.shares, errno.ENOSYS)
     if only_reads:
-        made.refuse((*architecture.refused_to_readers, *_REFUSED_TO_READERS), errno.EPERM)
-        made.refuse((_OPENAT2,), errno.ENOSYS)
+        program.refuse((*architecture.forbidden_to_readers, *_FORBIDDEN_TO_READERS), errno.EPERM)
+        program.refuse((_OPENAT2,), errno.ENOSYS)
         if not may_signal:
-            made.decide(kill, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)
-            made.refuse((*other_signals, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
-        made.decide(ioctl, 1, _DEVICE_QUESTIONS, _ALLOW, _ERRNO | errno.ENOTTY)
-        made.decide(fcntl, 1, _DESCRIPTOR_QUESTIONS, _ALLOW, _ERRNO | errno.EINVAL)
-        made.decide(prlimit, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)  # only the caller's own limits
+            program.decide(kill, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)
+            program.refuse((*other_signals, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
+        program.decide(ioctl, 1, _DEVICE_QUESTIONS, _ALLOW, _ERRNO | errno.ENOTTY)
+        program.decide(fcntl, 1, _DESCRIPTOR_QUESTIONS, _ALLOW, _ERRNO | errno.EINVAL)
+        program.decide(prlimit, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)  # only the caller's own limits
         # Refuse sockets with other protocols as an unsupported family, so that programs try the next family.
-        made.add(_EQUAL, socket, false=4)
-        made.add(_LOAD, _ARGUMENTS_AT + 8 * 2)
-        made.add(_EQUAL, _ROUTES, true=1)
-        made.add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
-        made.add(_LOAD, _NUMBER_AT)
+        program.add(_EQUAL, socket, false=4)
+        program.add(_LOAD, _ARGUMENTS_AT + 8 * 2)
+        program.add(_EQUAL, _ROUTES, true=1)
+        program.add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+        program.add(_LOAD, _NUMBER_AT)
     else:
-        made.decide(fcntl, 1, _LEASES, _ERRNO | errno.EINVAL, _ALLOW)
-    made.decide(socket, 0, _FAMILIES[-1:] if only_reads else _FAMILIES, _ALLOW, _ERRNO | errno.EAFNOSUPPORT)
-    made.decide(pair, 1, _PAIR_TYPES, _ALLOW, _ERRNO | errno.EPROTONOSUPPORT, _TYPE_MASK)
-    made.decide(clone, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _CLONE_NAMESPACES)
-    made.decide(unshare, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _NEW_NAMESPACES)
-    made.add(_RETURN, _ALLOW)
-    return made.program
+        program.decide(fcntl, 1, _LEASES, _ERRNO | errno.EINVAL, _ALLOW)
+    program.decide(socket, 0, _FAMILIES[-1:] if only_reads else _FAMILIES, _ALLOW, _ERRNO | errno.EAFNOSUPPORT)
+    program.decide(pair, 1, _PAIR_TYPES, _ALLOW, _ERRNO | errno.EPROTONOSUPPORT, _TYPE_MASK)
+    program.decide(clone, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _CLONE_NAMESPACES)
+    program.decide(unshare, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _NEW_NAMESPACES)
+    program.add(_RETURN, _ALLOW)
+    return program.program

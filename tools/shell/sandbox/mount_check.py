@@ -2,7 +2,7 @@
 
 Bubblewrap reads its options from a pipe, so it can start while they are still being prepared.
 
-Protected workspace paths are mounted by path, while other commands may be working in the same workspace. One of them
+Bubblewrap mounts some workspace folders by path, while other commands may be working in the same workspace. One of them
 could replace a folder with a symlink between the server's check and the mount, so that something else on the machine
 would be mounted as writable. Therefore the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is
 full at first, so room in it means that everything is mounted. Bubblewrap then waits until the server closes the pipe.
@@ -38,20 +38,20 @@ class MountGate:
     """The pipes to one bubblewrap process.
 
     Closing the pipes lets bubblewrap continue, so do it only for that purpose, or after bubblewrap has exited. The gate
-    also owns the Landlock ruleset that the command enters, if any.
+    also owns the Landlock ruleset that restricts the command, if any.
     """
 
     def __init__(self, rules: int | None = None) -> None:
         self.rules = rules
         self._open: set[int] = set() if rules is None else {rules}
         try:
-            self._told, self.info = self._pipe()  # bubblewrap writes the id of its child process to `info`
+            self._info_read_end, self.info = self._pipe()  # bubblewrap writes the id of its child process to `info`
             self.held, self._full = self._pipe()  # bubblewrap reads from `held`, and waits there
-            self.options, self._saying = self._pipe()  # bubblewrap reads its options from `options`
+            self.options, self._options_write_end = self._pipe()  # bubblewrap reads its options from `options`
             # The mounting process reads the id of bubblewrap's child process from `mounting`.
-            self.mounting, self._telling = self._pipe()
+            self.mounting, self._mounting_write_end = self._pipe()
             if sys.platform != "win32":
-                for ours in (self._told, self._full, self._saying):
+                for ours in (self._info_read_end, self._full, self._options_write_end):
                     os.set_blocking(ours, False)
                 with suppress(BlockingIOError):
                     while True:
@@ -60,26 +60,26 @@ class MountGate:
             self.close()
             raise
 
-    def give_away(self) -> None:
+    def close_child_ends(self) -> None:
         """Close the server's copies of bubblewrap's pipe ends, once bubblewrap has started or failed to start."""
         self._close(self.info, self.held, self.options)
 
-    def tell(self, process: int = 0) -> None:
+    def send_pid(self, process: int = 0) -> None:
         """Send the id of bubblewrap's child to the mounting process, unless `process` is 0, and close the pipe."""
         if process:
-            os.write(self._telling, str(process).encode())
-        self._close(self.mounting, self._telling)
+            os.write(self._mounting_write_end, str(process).encode())
+        self._close(self.mounting, self._mounting_write_end)
 
-    def say(self, options: Iterable[str]) -> None:
+    def send_options(self, options: Iterable[str]) -> None:
         """Send the options to bubblewrap. Blocking. Raises a `TimeoutError` if bubblewrap does not read them."""
-        rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
+        unsent = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
         # If bubblewrap has exited, its output says why.
         with suppress(BrokenPipeError):
-            while rest:
-                if not self._poll(self._saying, SECONDS):
+            while unsent:
+                if not self._poll(self._options_write_end, SECONDS):
                     raise TimeoutError
-                rest = rest[os.write(self._saying, rest) :]
-        self._close(self._saying)
+                unsent = unsent[os.write(self._options_write_end, unsent) :]
+        self._close(self._options_write_end)
 
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
         """Wait until everything is mounted.
@@ -95,7 +95,7 @@ class MountGate:
         """Return the id of the waiting process that made the mounts, or 0 if unknown. Call it only once."""
         try:
             # Bubblewrap sends the id before it mounts.
-            return int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+            return int(os.read(self._info_read_end, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
         except (BlockingIOError, ValueError, IndexError):
             return 0
 
@@ -138,7 +138,7 @@ class Mount(NamedTuple):
     number: str  # mount id, which is the `parent` of mounts on top of it
     parent: str  # id of the mount that this one is on top of
     device: str  # device of the mounted file system
-    what: str  # path of the mounted file or folder in that file system
+    source: str  # path of the mounted file or folder in that file system
     at: str  # the mount point
     is_read_only: bool  # whether the mount is read-only
 
@@ -148,7 +148,7 @@ class ExpectedMount(NamedTuple):
 
     at: str
     device: str  # device of the mounted file system
-    what: str  # path of the mounted file or folder in that file system
+    source: str  # path of the mounted file or folder in that file system
     is_read_only: bool  # whether the mount is read-only
     # Number of mounts at this path, including this one; `None` if the number may vary. Each path must have exactly one
     # more mount than before, which shows that no symlink redirected a mount.
@@ -167,47 +167,52 @@ class MountTable:
             for line in lines:
                 if top not in line:
                     continue
-                number, parent, device, what, at, options, _ = line.split(" ", 6)
+                number, parent, device, source, at, options, _ = line.split(" ", 6)
                 if contains(top or "/", at):
                     at = at.removeprefix(top)
                     if "\\" in line:
                         for character, escape in _ESCAPES.items():
-                            what, at = what.replace(escape, character), at.replace(escape, character)
-                    mounts[number] = Mount(number, parent, device, what, at or "/", "ro" in options.split(","))
-        upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
-        none = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
-        self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
-        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # keyed by parent id and path
+                            source, at = source.replace(escape, character), at.replace(escape, character)
+                    mounts[number] = Mount(number, parent, device, source, at or "/", "ro" in options.split(","))
+        nested_mounts = {
+            number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number
+        }
+        no_mount = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
+        self._lowest = next(
+            (mount for mount in mounts.values() if mount.at == "/" and mount.number not in nested_mounts), no_mount
+        )
+        # Keyed by parent id and path
+        self._mounts_on = {(mount.parent, mount.at): mount for mount in nested_mounts.values()}
 
     def is_mount_point(self, path: str) -> bool:
-        return self._seen(path)[0].at == path
+        return self._visible_mount(path)[0].at == path
 
     def bound_first(self, path: str, at: str | None = None, *, is_read_only: bool = False) -> ExpectedMount:
         """Return the expected mount of a path without symlinks, provided that no folder above it is mounted earlier.
 
         The path is mounted onto itself, or at `at`.
         """
-        over, _ = self._seen(path)
-        what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
-        return ExpectedMount(at or path, over.device, what or "/", is_read_only or over.is_read_only)
+        mount, _ = self._visible_mount(path)
+        source = mount.source.rstrip("/") + path[len(mount.at.rstrip("/")) :]
+        return ExpectedMount(at or path, mount.device, source or "/", is_read_only or mount.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """Like `bound_first`, for a path in a folder that is mounted earlier, together with its contents."""
-        own, (_, layers) = self.bound_first(path), self._seen(path)
-        return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
+        """Like `bound_first`, but for a path inside a folder that was mounted earlier with all mounts inside it."""
+        bound_mount, (_, layers) = self.bound_first(path), self._visible_mount(path)
+        return bound_mount._replace(is_read_only=is_read_only or bound_mount.is_read_only, layers=layers + 1)
 
     def has(self, expected: ExpectedMount) -> bool:
         """Return True if the expected mount exists and is visible."""
-        seen, layers = self._seen(expected.at)
-        is_same = (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4]
+        mount, layers = self._visible_mount(expected.at)
+        is_same = (mount.at, mount.device, mount.source, mount.is_read_only) == expected[:4]
         return is_same and expected.layers in (None, layers)
 
-    def _seen(self, path: str) -> tuple[Mount, int]:
+    def _visible_mount(self, path: str) -> tuple[Mount, int]:
         """Return the visible mount at a path, found from the root down, and the number of mounts at that path."""
-        seen, layers = self._lowest, 0
+        mount, layers = self._lowest, 0
         folders = path.split("/")[1:] if path != "/" else []
         for end in range(len(folders) + 1):
             place, layers = "/" + "/".join(folders[:end]), 0
-            while (upon := self._upon.get((seen.number, place))) is not None:
-                seen, layers = upon, layers + 1
-        return seen, layers
+            while (upper_mount := self._mounts_on.get((mount.number, place))) is not None:
+                mount, layers = upper_mount, layers + 1
+        return mount, layers

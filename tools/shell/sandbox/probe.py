@@ -26,7 +26,7 @@ from tools.shell.process_spec import (
     Process,
     ProcessStarter,
     StartFailedError,
-    printed,
+    unread_output,
 )
 from tools.shell.sandbox.probe_program import WORKED
 
@@ -55,7 +55,7 @@ class Probe:
 
     folder: str  # deleted by `remove`, or with the server's folder
     argv: tuple[str, ...]
-    needed: tuple[str, ...]  # real paths that the program has to read
+    readable_paths: tuple[str, ...]  # real paths that the program has to read
     outside: str  # the file that the program must not write to; also deleted by `remove`
 
     @property
@@ -63,7 +63,7 @@ class Probe:
         return os.path.join(self.folder, "root")
 
     @staticmethod
-    def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
+    def create_in(parent: str, engine_or_view: str, own: str = "", outside: str = "") -> Probe:
         """Create the test's files in a new folder inside `parent`.
 
         If `own` (the writable folder) or `outside` (the forbidden file) is not given, it is created too. All arguments
@@ -74,16 +74,16 @@ class Probe:
         if not outside:
             outside = os.path.join(folder, "outside")
             _write(outside)
-        for made in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
-            os.makedirs(made, exist_ok=True)
+        for folder_path in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
+            os.makedirs(folder_path, exist_ok=True)
         _write(os.path.join(root, "file"))
         # Use real paths, because a symlink to one of them may be in a folder that is private to commands, such as /tmp.
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
         python = os.path.realpath(sys.executable)
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
-        argv = (python, "-P", "-S", script, held, root, own, outside, process)
-        needed = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
-        return Probe(folder, argv, tuple(map(os.path.realpath, needed)), outside)
+        argv = (python, "-P", "-S", script, engine_or_view, root, own, outside, process)
+        readable_paths = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
+        return Probe(folder, argv, tuple(map(os.path.realpath, readable_paths)), outside)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -101,16 +101,16 @@ async def failure_of(
 ) -> str | None:
     """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is confined.
 
-    `make` and `confine` are blocking. Raises an `ExhaustedError` if resources are too low for a result.
+    `make` and `confine` are blocking. Raises an `ExhaustedError` if a lack of resources prevents a result.
     """
     try:
         # The confined command holds descriptors, so this must not be interrupted.
         with CancelScope(shield=True) as scope:
             probe = await THREADS.run(make)
             try:
-                confined = await THREADS.run(partial(confine, probe))
+                confined_command = await THREADS.run(partial(confine, probe))
                 scope.shield = False
-                return await _failure_in(starter, confined)
+                return await _failure_in(starter, confined_command)
             finally:
                 scope.shield = True
                 await THREADS.run(probe.remove)
@@ -120,22 +120,22 @@ async def failure_of(
         return f"it cannot be tested ({type(error).__name__})"
 
 
-async def _failure_in(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
+async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand) -> str | None:
     process: Process | None = None
     try:
-        process = await starter.start(confined.spec)
+        process = await starter.start(confined_command.spec)
         with fail_after(SECONDS):
             with suppress(EndedEarlyError):
-                await confined.begin(process.mount)
+                await confined_command.begin(process.mount)
             code = (await process.wait()).code
-        complaint = printed(process)
+        output = unread_output(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
             raise exhaustion from None
         if error.number in (errno.EACCES, errno.ENOENT):
             return "the probe's program cannot be run in it"
-        refused = errno.errorcode.get(error.number, "refused")
-        return f"the kernel does not accept its rules here ({refused}), as in some containers"
+        error_name = errno.errorcode.get(error.number, "refused")
+        return f"the kernel does not accept its rules here ({error_name}), as in some containers"
     except TimeoutError:
         return NO_ANSWER
     except ToolError:
@@ -144,12 +144,12 @@ async def _failure_in(starter: ProcessStarter, confined: ConfinedCommand) -> str
         if process is not None:
             await process.end(0)
             process.close()
-        await confined.release()
+        await confined_command.release()
     if code == WORKED:
-        return f"it does not confine: a command {complaint}"
+        return f"it does not confine: a command {output}"
     if code == 0:
         return None
-    if (scarce := exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE)) is not None:
-        raise scarce
-    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in complaint)
-    return next(known, f"it ended with code {code}")
+    if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:
+        raise resource_error
+    meanings = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in output)
+    return next(meanings, f"it ended with code {code}")

@@ -49,8 +49,8 @@ def reading_view_paths(
     home: str,
     search_path: str,
     roots: Sequence[str],
-    hidden: Collection[str] = (),
-    more: Iterable[str] = (),
+    hidden_paths: Collection[str] = (),
+    required_paths: Iterable[str] = (),
     *,
     with_repository: bool = False,
 ) -> tuple[str, ...]:
@@ -60,56 +60,56 @@ def reading_view_paths(
         home: The home folder.
         search_path: The `PATH` of the command.
         roots: Real paths of the workspace folders.
-        hidden: Real paths that no command may see. A program folder that contains one is not shown as a whole.
-        more: Further files and folders that are needed, regardless of their location.
+        hidden_paths: Real paths that no command may see. A program folder that contains one is not shown as a whole.
+        required_paths: Further files and folders that are needed, regardless of their location.
         with_repository: Whether to show the whole repository whose work tree contains the workspace.
 
     Returns:
         Existing real paths. None is inside another or in the workspace, and none contains the home folder.
     """
     real_home = os.path.realpath(home)
-    # Files that a command can write must not make anything else readable.
-    own = [path for path in (home, real_home) if not is_inside(path, roots)]
+    # Ignore a home folder inside the workspace: a command could write files there that would make other paths readable.
+    home_paths = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
-    managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
+    managers = [os.path.join(folder, name) for folder in home_paths[:1] for name in PROGRAM_MANAGERS]
     outside = (path for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
     stamps = tuple((path, stamp_of(path)) for path in outside)
-    found = [path for each in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(each, real_home)]
-    found += _programs(stamps, frozenset(managers), real_home, tuple(hidden), tuple(roots))
-    found += _environments(roots, real_home, hidden)
-    found += _repositories(roots, real_home, with_repository=with_repository)
-    if own:
-        found += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden))
-    found += map(os.path.realpath, more)
-    return tuple(outermost(path for path in found if not is_inside(path, roots) and os.path.lexists(path)))
+    paths = [path for folder in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(folder, real_home)]
+    paths += _programs(stamps, frozenset(managers), real_home, tuple(hidden_paths), tuple(roots))
+    paths += _environments(roots, real_home, hidden_paths)
+    paths += _repositories(roots, real_home, with_repository=with_repository)
+    if home_paths:
+        paths += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden_paths))
+    paths += map(os.path.realpath, required_paths)
+    return tuple(outermost(path for path in paths if not is_inside(path, roots) and os.path.lexists(path)))
 
 
-def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
+def links_to(paths: Iterable[str], visible_paths: Sequence[str]) -> dict[str, str]:
     """Return the symlinks that lead to these paths, with their targets. Symlinks inside shown paths are skipped."""
     links: dict[str, str] = {}
-    known: set[str] = set()  # known not to be symlinks
+    non_links: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):
-        at, rest = "/", deque(path.split("/"))
+        folder, rest = "/", deque(path.split("/"))
         budget = LINKS
         while rest and budget:
             name = rest.popleft()
             if name in ("", "."):
                 continue
-            place = os.path.dirname(at) if name == ".." else os.path.join(at, name)
-            if place in known:
-                at = place
+            path_so_far = os.path.dirname(folder) if name == ".." else os.path.join(folder, name)
+            if path_so_far in non_links:
+                folder = path_so_far
                 continue
             try:
-                target = os.readlink(place)
+                target = os.readlink(path_so_far)
             except OSError:
-                at = place
-                known.add(place)
+                folder = path_so_far
+                non_links.add(path_so_far)
                 continue
             budget -= 1
-            if not is_inside(place, shown):
-                links[place] = target
+            if not is_inside(path_so_far, visible_paths):
+                links[path_so_far] = target
             rest.extendleft(reversed(target.split("/")))
-            at = "/" if target.startswith("/") else at
+            folder = "/" if target.startswith("/") else folder
     return links
 
 
@@ -125,51 +125,51 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
 
 
-_closed_in_etc = Remembered[tuple[str, ...]](1)
+_private_paths_in_etc = Remembered[tuple[str, ...]](1)
 
 
-def closed_in_etc() -> tuple[str, ...]:
+def private_paths_in_etc() -> tuple[str, ...]:
     """Return the paths in `/etc` that this user may read but others may not. Scans again after changes. Blocking."""
-    period, looked_at = time.monotonic() // ETC_SECONDS, time.time_ns()
-    if (known := _closed_in_etc.get(period)) is not None:
-        return known
-    closed: list[str] = []
+    period, scanned_at = time.monotonic() // ETC_SECONDS, time.time_ns()
+    if (cached_paths := _private_paths_in_etc.get(period)) is not None:
+        return cached_paths
+    private_paths: list[str] = []
     stamps: list[tuple[str, Stamp | None]] = []
-    waiting = [ETC]
-    while waiting:
-        folder = waiting.pop()
+    pending = [ETC]
+    while pending:
+        folder = pending.pop()
         stamps.append((folder, stamp_of(folder)))
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 mode = entry.stat(follow_symlinks=False).st_mode
-                wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+                required_bits = 0o005 if stat.S_ISDIR(mode) else 0o004
                 if stat.S_ISLNK(mode):
                     continue
-                if mode & wanted == wanted:
-                    waiting += [entry.path] if stat.S_ISDIR(mode) else []
+                if mode & required_bits == required_bits:
+                    pending += [entry.path] if stat.S_ISDIR(mode) else []
                 elif os.access(entry.path, os.R_OK):  # otherwise commands of this user cannot read it
-                    closed.append(entry.path)
-    _closed_in_etc.keep(period, tuple(closed), stamps, looked_at)
-    return tuple(closed)
+                    private_paths.append(entry.path)
+    _private_paths_in_etc.keep(period, tuple(private_paths), stamps, scanned_at)
+    return tuple(private_paths)
 
 
-def without_closed(path: str) -> Iterator[str]:
+def without_private_paths(path: str) -> Iterator[str]:
     """Yield a path. If it contains private files of `/etc`, yield its other parts instead. Blocking.
 
     This is for an engine that cannot hide files.
     """
-    closed = closed_in_etc()
-    waiting = [path]
-    while waiting:
-        place = waiting.pop()
-        if place in closed:
+    private_paths = private_paths_in_etc()
+    pending = [path]
+    while pending:
+        place = pending.pop()
+        if place in private_paths:
             continue
-        if not any(contains(place, each) for each in closed):
+        if not any(contains(place, private_path) for private_path in private_paths):
             yield place
             continue
         with suppress(OSError):
             inner = (os.path.join(place, name) for name in os.listdir(place))
-            waiting += (each for each in inner if not os.path.islink(each))
+            pending += (path for path in inner if not os.path.islink(path))
 
 
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
@@ -178,19 +178,23 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
     Ignores settings inside the workspace, because commands can write them.
     """
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    waiting = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
-    named = [os.path.join(base, "git", name) for name in ("ignore", "attributes")]
+    pending = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
+    named_files = [os.path.join(base, "git", name) for name in ("ignore", "attributes")]
     for _ in range(INCLUDED):
-        if not waiting:
+        if not pending:
             break
-        path = waiting.popleft()
+        path = pending.popleft()
         if is_inside(os.path.realpath(path), roots) or (text := _text(path)) is None:
             continue
         yield os.path.realpath(path)
         folder = os.path.dirname(path)
-        waiting += (os.path.join(folder, re.sub(r"^~(?=/)", lambda _: home, each)) for each in included_settings(text))
-        named += (os.path.join(home, re.sub(r"^~/", "", each.strip())) for each in _NAMED_BY_SETTINGS.findall(text))
-    yield from (os.path.realpath(path) for path in named if os.path.isfile(path))
+        pending += (
+            os.path.join(folder, re.sub(r"^~(?=/)", lambda _: home, include)) for include in included_settings(text)
+        )
+        named_files += (
+            os.path.join(home, re.sub(r"^~/", "", name.strip())) for name in _NAMED_BY_SETTINGS.findall(text)
+        )
+    yield from (os.path.realpath(path) for path in named_files if os.path.isfile(path))
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
@@ -221,47 +225,51 @@ def _programs(
     stamps: tuple[tuple[str, Stamp | None], ...],
     managers: frozenset[str],
     home: str,
-    hidden: tuple[str, ...],
+    hidden_paths: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
     """Return the paths that programs in these folders need to see. Cached while the folders do not change."""
     table = MountTable()
-    found: list[str] = []
+    paths: list[str] = []
     for stamp in stamps:
         folder = os.path.realpath(stamp[0])
-        if contains(folder, home) or is_inside(folder, hidden) or not os.path.isdir(folder):
+        if contains(folder, home) or is_inside(folder, hidden_paths) or not os.path.isdir(folder):
             continue
         if stamp[0] in managers:
-            found.append(folder)
+            paths.append(folder)
             continue
-        found.append(_prefix_of(folder, home, hidden, table) or folder)
+        paths.append(_prefix_of(folder, home, hidden_paths, table) or folder)
         # Ignore links through symlinks in the workspace, which a command may have created.
-        ways = (way for way in _links_in(*stamp) if not any(is_inside(place, roots) for place in links_to((way,), ())))
-        targets = (path for path in map(os.path.realpath, ways) if os.path.isfile(path))
-        found += (
-            _prefix_of(os.path.dirname(path), home, hidden, table) or path
-            for path in targets
-            if not is_inside(path, (folder, *SYSTEM, *hidden))
+        link_targets = (
+            target
+            for target in _links_in(*stamp)
+            if not any(is_inside(place, roots) for place in links_to((target,), ()))
         )
-    return tuple(found)
+        targets = (path for path in map(os.path.realpath, link_targets) if os.path.isfile(path))
+        paths += (
+            _prefix_of(os.path.dirname(path), home, hidden_paths, table) or path
+            for path in targets
+            if not is_inside(path, (folder, *SYSTEM, *hidden_paths))
+        )
+    return tuple(paths)
 
 
-def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
+def _prefix_of(folder: str, home: str, hidden_paths: Iterable[str], table: MountTable) -> str | None:
     """Return the installation folder that contains a program folder, or `None` if there is none."""
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
-        and any(os.path.isdir(os.path.join(prefix, each)) for each in ("lib", "libexec"))
+        and any(os.path.isdir(os.path.join(prefix, subfolder)) for subfolder in ("lib", "libexec"))
         and not contains(prefix, os.path.join(home, ".local"))
     )
     if not is_prefix:
-        above, packages, _ = f"{folder}/".partition("/node_modules/")  # a package's dependencies are next to it
-        prefix, is_prefix = above + packages.rstrip("/"), bool(packages)
-    is_safe = not any(contains(prefix, path) for path in hidden) and not table.is_mount_point(prefix)
+        parent, packages, _ = f"{folder}/".partition("/node_modules/")  # a package's dependencies are next to it
+        prefix, is_prefix = parent + packages.rstrip("/"), bool(packages)
+    is_safe = not any(contains(prefix, path) for path in hidden_paths) and not table.is_mount_point(prefix)
     return prefix if is_prefix and is_safe else None
 
 
-def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
+def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]) -> Iterator[str]:
     """Yield the installation folders of the interpreters that the workspace's Python environments are based on."""
     for root in roots:
         folders = [root]
@@ -270,22 +278,22 @@ def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> I
         for folder in folders:
             if (text := _text(os.path.join(folder, "pyvenv.cfg"))) is None:
                 continue
-            named = _HOME_OF_ENVIRONMENT.search(text)
+            home_match = _HOME_OF_ENVIRONMENT.search(text)
             python = os.path.realpath(os.path.join(folder, "bin", "python"))
             programs, name = os.path.split(python)
             if (
-                named is not None
-                and os.path.realpath(named[1].strip()) == programs
+                home_match is not None
+                and os.path.realpath(home_match[1].strip()) == programs
                 and _PYTHON.fullmatch(name)
                 and os.access(python, os.X_OK)
                 and not is_inside(programs, (*SYSTEM, *roots))
-                and (prefix := _prefix_of(programs, home, hidden, MountTable())) is not None
+                and (prefix := _prefix_of(programs, home, hidden_paths, MountTable())) is not None
             ):
                 yield prefix
 
 
 def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """Yield the paths outside the roots that git needs for the repositories that contain the roots."""
+    """Yield paths outside the roots: those that git needs to use the repositories that contain the roots."""
     for root in roots:
         top = work_tree_above(root)
         is_above = top != root
@@ -293,10 +301,10 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             continue
         if is_above:
             yield top
-        own = os.path.join(top, REPOSITORY)
-        stores = [own]
-        if os.path.isfile(own):
-            stores = list(_linked_stores(own))
+        git_path = os.path.join(top, REPOSITORY)
+        stores = [git_path]
+        if os.path.isfile(git_path):
+            stores = list(_linked_stores(git_path))
             yield from stores
         for objects in object_folders(stores):
             # Show the folder only if it really contains git objects.
@@ -304,14 +312,14 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
                 yield objects
 
 
-def _linked_stores(own: str) -> Iterator[str]:
+def _linked_stores(git_file: str) -> Iterator[str]:
     """Yield the folders that a work tree's `.git` file leads to, if they refer back to the work tree."""
-    folder = os.path.dirname(own)
-    store = os.path.realpath(repository_of(folder) or own)
+    folder = os.path.dirname(git_file)
+    store = os.path.realpath(repository_of(folder) or git_file)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return
     back = (_text(os.path.join(store, "gitdir")) or "").rstrip("\r\n")
-    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(own):
+    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
         yield store
         common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
         if (

@@ -19,13 +19,13 @@ from tools.shell.private_folders import (
     SCRATCH,
     SCRATCH_OF_PLAN,
     empty_if_large,
+    make_mount_point,
     make_open_folder,
-    make_place,
     move_entries,
     remove_tree,
 )
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
+from tools.shell.sandbox.auto_run_guard import AutoRunPaths, AutoRunScanner, AutoRunState
 from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
@@ -33,9 +33,9 @@ from tools.shell.sandbox.reading_view import (
     RUNNING_SYSTEM,
     TEMPORARY,
     WORK,
-    closed_in_etc,
     links_of_programs,
     links_to,
+    private_paths_in_etc,
     reading_view_paths,
 )
 from tools.text.file_names import shown_whole_path
@@ -48,7 +48,7 @@ PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/
 # Maximum number of mounts of each kind (pinned or read-only) for protected paths in all workspaces, including mounts
 # for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
 # bubblewrap takes for each one.
-KEPT = 200
+MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
 # Caches of programs that need a writable cache. They are private, because other programs would run what a command
@@ -71,7 +71,7 @@ class Site:
     hidden: tuple[str, ...] = ()
     # Further paths to protect in a root: the server's settings. If a command creates one, it is moved out
     read_only: tuple[str, ...] = ()
-    readable: tuple[str, ...] = ()  # files and folders to show completely, even if they are known places of secrets
+    readable: tuple[str, ...] = ()  # files and folders to show completely, even if they are known locations of secrets
     writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
     temporary_bytes: int = PRIVATE_BYTES  # allowed size of a client's `/tmp` after a command
 
@@ -91,7 +91,7 @@ class View:
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, each with the empty file shown instead
-    shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
+    exempt: tuple[str, ...] = ()  # paths visible inside a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, each with its replacement
     pinned: tuple[str, ...] = ()  # writable paths that cannot be renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
@@ -105,7 +105,7 @@ class View:
             *(table.bound_first(path, is_read_only=True) for path in self.seen if not self.is_whole),
             *(table.bound(path) for path in self.pinned),
             *(table.bound(path, is_read_only=True) for path in self.read_only),
-            *(table.bound_first(what, path, is_read_only=True) for path, what in self.masked.items()),
+            *(table.bound_first(source, path, is_read_only=True) for path, source in self.masked.items()),
         )
 
 
@@ -115,49 +115,51 @@ class PreparedView:
 
     view: View
     auto_run: AutoRunState  # the auto-run files before the command
-    uncovered: int  # auto-run paths, except symlinks, that the view does not protect
+    uncovered: int  # number of auto-run paths, not counting symlinks, that the view does not protect
     temporary_bytes: int  # allowed size of the client's `/tmp`
     alone: str | None = None  # a folder that is `/tmp` only for this command, removed afterwards
     scratch: str | None = None  # the client's `/tmp`, if the contents of `alone` are moved there
-    made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
+    mount_points: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to the command at the time of the check
 
-    def folder(self, named: str) -> str:
+    def folder(self, path: str) -> str:
         """Return the working directory as a path in the view."""
-        for at, folder in self.view.lasting.items():
-            if contains(folder, named):
-                return os.path.join(at, os.path.relpath(named, folder)).removesuffix("/.")
-        return named
+        for visible_path, folder in self.view.lasting.items():
+            if contains(folder, path):
+                return os.path.join(visible_path, os.path.relpath(path, folder)).removesuffix("/.")
+        return path
 
     def settle(self) -> SandboxChanges:
         """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
         changes = replace(self.auto_run.settle(), uncovered=self.uncovered)
-        for path in self.made:
-            with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as held:
-                os.unlink(os.path.basename(path), dir_fd=held.descriptor)
-        mine = (each for at, each in self.view.lasting.items() if at != CACHE)
-        lasting = [each for each in mine if self.alone is None or not contains(self.alone, each)]
+        for path in self.mount_points:
+            with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as handle:
+                os.unlink(os.path.basename(path), dir_fd=handle.descriptor)
+        client_folders = (folder for visible_path, folder in self.view.lasting.items() if visible_path != CACHE)
+        lasting = [folder for folder in client_folders if self.alone is None or not contains(self.alone, folder)]
         if self.scratch is not None and self.alone is not None:
             try:
                 move_entries(self.view.lasting[TEMPORARY], self.scratch)
             finally:
                 remove_tree(self.alone)
             lasting.append(self.scratch)
-        emptied = [empty_if_large(folder, self.temporary_bytes) for folder in lasting]
-        held, count = (sum(each) for each in zip((0, 0), *emptied, strict=True))
-        changes = replace(changes, temporary_bytes=held, temporary_files=count)
+        counts = [empty_if_large(folder, self.temporary_bytes) for folder in lasting]
+        size, count = (sum(numbers) for numbers in zip((0, 0), *counts, strict=True))
+        changes = replace(changes, temporary_bytes=size, temporary_files=count)
         if self.alone is None or self.scratch is not None:
             return changes
         folder = self.view.lasting[TEMPORARY]
-        mounted = (*self.view.roots, *self.view.writable, *self.view.seen)
-        ways = [folder + path[len(TEMPORARY) :] for path in mounted if contains(TEMPORARY, path)]
-        left: list[str] = []
-        for place in sorted({os.path.dirname(way) for way in ways} | {folder}):
-            with suppress(OSError), open_folder(place) as held:
-                entries = (os.path.join(place, name) for name in sorted(held.names()))
-                left += (each for each in entries if not any(contains(each, way) for way in ways))
+        mounted_paths = (*self.view.roots, *self.view.writable, *self.view.seen)
+        mount_points = [folder + path[len(TEMPORARY) :] for path in mounted_paths if contains(TEMPORARY, path)]
+        leftovers: list[str] = []
+        for parent in sorted({os.path.dirname(mount_point) for mount_point in mount_points} | {folder}):
+            with suppress(OSError), open_folder(parent) as handle:
+                entries = (os.path.join(parent, name) for name in sorted(handle.names()))
+                leftovers += (
+                    entry for entry in entries if not any(contains(entry, mount_point) for mount_point in mount_points)
+                )
         remove_tree(self.alone)
-        return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in left))
+        return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in leftovers))
 
 
 class StandIns(NamedTuple):
@@ -173,54 +175,60 @@ class ViewPreparation:
     """Prepares the view of one command."""
 
     site: Site
-    lookout: AutoRunLookout
+    scanner: AutoRunScanner
     roots: Sequence[str]
-    allowed: CommandView
-    hidden: HiddenPaths  # result of `secrets_of`
+    command_view: CommandView
+    hidden_paths: HiddenPaths  # result of `secrets_of`
     stand_ins: Callable[[], StandIns]  # creates them when the first path is masked
     search_path: str = ""  # the `PATH` of the command
-    needed: Sequence[str] = ()  # paths that the command must see, wherever they are
+    required_paths: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None
     cache: str | None = None  # the client's lasting cache
     has_own_network: bool = True
 
     @property
     def is_reading(self) -> bool:
-        return self.allowed.kind is ViewKind.READING
+        return self.command_view.kind is ViewKind.READING
 
     def prepare(self) -> PreparedView:
         """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
-        hidden, stand_ins = self.hidden, self.stand_ins
+        hidden_paths, stand_ins = self.hidden_paths, self.stand_ins
         workspace = writable(self.roots)
-        restrictions = self.allowed.look()
-        # Folders opened by consent are treated like workspace folders, including their guarded files.
-        opened, files = _opened(self.site, self.allowed, workspace)
-        present = writable((*(() if self.is_reading else workspace), *opened))
-        _check(self.allowed.seen, (*workspace, *present), restrictions.masked)
+        restrictions = self.command_view.current_restrictions()
+        # Folders for which consent was given are treated like workspace folders, including their auto-run files.
+        consented_folders, files = _writable_by_consent(self.site, self.command_view, workspace)
+        present = writable((*(() if self.is_reading else workspace), *consented_folders))
+        _check(self.command_view.seen, (*workspace, *present), restrictions.masked)
         # No file can be guarded in a folder that cannot be listed.
-        looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
-        present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
+        listable = (root for root in present if os.access(root, os.R_OK | os.X_OK))
+        present = tuple(root for root in listable if not is_inside(root, restrictions.read_only))
         files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
         view = View(roots=present, writable=tuple(files), has_own_network=self.has_own_network)
         view = self._with_machine(view, workspace, restrictions.masked)
 
-        masked: dict[str, str] = {}
+        replacements: dict[str, str] = {}
         for path in _by_depth(restrictions.masked):
-            if _is_there(path, view, hidden) and not is_inside(path, masked):
-                masked[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
-        in_etc = closed_in_etc() if self.is_reading else ()
-        folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
-        hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
-        others = dict.fromkeys((*hidden.files, *(path for path in in_etc if path not in folders)))
-        hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
-        settings = (path for path in hidden.settings if _is_there(path, view, hidden) and not is_inside(path, masked))
+            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements):
+                replacements[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
+        in_etc = private_paths_in_etc() if self.is_reading else ()
+        folders_to_hide = dict.fromkeys((*hidden_paths.folders, *filter(os.path.isdir, in_etc)))
+        hidden_folders = tuple(
+            path for path in folders_to_hide if path not in present and _is_visible(path, view, hidden_paths)
+        )
+        files_to_hide = dict.fromkeys((*hidden_paths.files, *(path for path in in_etc if path not in folders_to_hide)))
+        hidden_files = tuple(path for path in files_to_hide if _is_visible(path, view, hidden_paths))
+        settings = (
+            path
+            for path in hidden_paths.settings
+            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements)
+        )
         shown_settings = {path: stand_ins().settings for path in settings}
 
-        # Scan before any folder is created: a scan may fail, and nobody would remove the folder.
-        found = [self.lookout.look(root) for root in present]
+        # Scan before creating any folder: a scan may fail, and then nothing would remove the folder.
+        scans = [self.scanner.scan(root) for root in present]
         lasting, alone, scratch = self._lasting(workspace)
-        # The server's folders may be in the workspace, so record its state only once they exist.
-        auto_run, held, kept, uncovered = self._protected(present, found, restrictions)
+        # The server's folders may be in the workspace, so record the state of the workspace only once they exist.
+        auto_run, pinned, read_only, uncovered = self._protected(present, scans, restrictions)
         view = replace(
             view,
             lasting=lasting,
@@ -228,112 +236,158 @@ class ViewPreparation:
             hidden_folders=hidden_folders,
             hidden_files=hidden_files,
             settings=shown_settings,
-            shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
-            masked=masked,
+            exempt=tuple(path for path in hidden_paths.exempt if is_inside(path, hidden_folders)),
+            masked=replacements,
             # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
-            pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
-            read_only=tuple(path for path in kept if not is_inside(path, masked)),
+            pinned=tuple(path for path in pinned if not is_inside(path, (*read_only, *replacements))),
+            read_only=tuple(path for path in read_only if not is_inside(path, replacements)),
         )
-        made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.settings)))
-        return PreparedView(view, auto_run, uncovered, self.site.temporary_bytes, alone, scratch, made, restrictions)
+        mount_points = tuple(_create_mount_points(lasting, (*present, *files, *view.seen, *view.settings)))
+        return PreparedView(
+            view, auto_run, uncovered, self.site.temporary_bytes, alone, scratch, mount_points, restrictions
+        )
 
-    def _with_machine(self, view: View, workspace: Sequence[str], masked: Sequence[str]) -> View:
+    def _with_machine(self, view: View, workspace: Sequence[str], masked_paths: Sequence[str]) -> View:
         """Add what the command sees of the machine: some parts, or everything except private folders."""
-        site, allowed, hidden = self.site, self.allowed, self.hidden
-        more = (*_named(site, (*site.readable, *allowed.seen)), *self.needed, "/etc/resolv.conf")
-        closed = (*view.roots, *masked)  # shown differently, or not at all
-        if self.is_reading and os.sep not in allowed.seen:
+        site, command_view, hidden_paths = self.site, self.command_view, self.hidden_paths
+        required_paths = (
+            *_except_server_paths(site, (*site.readable, *command_view.seen)),
+            *self.required_paths,
+            "/etc/resolv.conf",
+        )
+        excluded = (*view.roots, *masked_paths)  # writable roots are mounted separately, and masked paths are replaced
+        if self.is_reading and os.sep not in command_view.seen:
             parts = reading_view_paths(
-                site.home, self.search_path, workspace, hidden.all, more, with_repository=allowed.is_git
+                site.home,
+                self.search_path,
+                workspace,
+                hidden_paths.all,
+                required_paths,
+                with_repository=command_view.is_git,
             )
-            wanted = {*map(_real, more)}  # visible even inside a hidden folder
-            shown = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden.folders)))
-            parts = tuple(outermost(path for path in shown if not is_inside(path, closed)))
-            seen = (*parts, *view.roots)
-            named = (path for path in allowed.spelled if is_inside(_real(path), (*seen, *view.writable)))
-            spelled = (*links_of_programs(site.home, self.search_path, workspace), *RUNNING_SYSTEM, *more, *named)
+            always_visible = {*map(_real, required_paths)}  # visible even inside a hidden folder
+            candidates = (
+                *workspace,
+                *(path for path in parts if path in always_visible or not is_inside(path, hidden_paths.folders)),
+            )
+            parts = tuple(outermost(path for path in candidates if not is_inside(path, excluded)))
+            visible = (*parts, *view.roots)
+            approved_paths = (
+                path for path in command_view.spelled if is_inside(_real(path), (*visible, *view.writable))
+            )
+            paths_as_written = (
+                *links_of_programs(site.home, self.search_path, workspace),
+                *RUNNING_SYSTEM,
+                *required_paths,
+                *approved_paths,
+            )
             private = OPEN_TO_ALL[: 1 + any(contains(TEMPORARY, root) for root in workspace)]
-            nowhere = (*private, "/proc", "/dev")
+            private_places = (*private, "/proc", "/dev")
             home = _real(site.home)
             return replace(
                 view,
                 is_whole=False,
                 seen=parts,
                 private=private,
-                links={path: to for path, to in links_to(spelled, seen).items() if not is_inside(path, nowhere)},
-                empty=() if is_inside(home, seen) else (home,),
+                links={
+                    path: target
+                    for path, target in links_to(paths_as_written, visible).items()
+                    if not is_inside(path, private_places)
+                },
+                empty=() if is_inside(home, visible) else (home,),
             )
         private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-        needed_too = map(_real, (*more, site.home, "/etc/localtime", *RUNNING_SYSTEM))
-        seen = (
+        system_paths = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        visible = (
             path
-            for path in dict.fromkeys((*needed_too, *workspace))
+            for path in dict.fromkeys((*system_paths, *workspace))
             if is_inside(path, private)
             and path not in private
-            and not is_inside(path, closed)
+            and not is_inside(path, excluded)
             and os.path.lexists(path)
         )
-        return replace(view, private=private, seen=tuple(seen))
+        return replace(view, private=private, seen=tuple(visible))
 
     def _protected(
-        self, present: Sequence[str], found: Sequence[AutoRunPaths], restrictions: FileRestrictions
+        self, present: Sequence[str], scans: Sequence[AutoRunPaths], restrictions: FileRestrictions
     ) -> tuple[AutoRunState, tuple[str, ...], tuple[str, ...], int]:
         """Decide what keeps auto-run files and denied paths from being changed or moved.
 
         Args:
             present: The root folders in the view.
-            found: The auto-run files in each of them.
+            scans: The auto-run files in each of them.
             restrictions: The files that rules protect.
 
         Returns:
             The auto-run files before the command, the pinned paths, the read-only paths, and the number of auto-run
             paths that are not protected.
         """
-        site, lookout, allowed, hidden = self.site, self.lookout, self.allowed, self.hidden
+        site, scanner, command_view, hidden_paths = self.site, self.scanner, self.command_view, self.hidden_paths
         # Create the missing hooks folders of repositories, because a missing folder cannot be protected.
-        for each in found:
-            for repository in each.pinned:
+        for scan in scans:
+            for repository in scan.pinned:
                 hooks = os.path.join(repository, "hooks")
                 with suppress(OSError):
                     if os.path.isfile(os.path.join(repository, "HEAD")) and not os.path.lexists(hooks):
                         os.mkdir(hooks)
-                        each.found.add(hooks)
-                        each.read_only.append(hooks)
-        obeyed = {path for each in found for path in each.found}
+                        scan.paths.add(hooks)
+                        scan.read_only.append(hooks)
+        auto_run_paths = {path for scan in scans for path in scan.paths}
         # A hook that a running job created must not run in a command that can write git's settings.
-        changes_by_git = allowed.is_git and not self.is_reading and lookout.are_repositories_settled(obeyed)
-        shut = {path for each in found for path in each.closed}
-        own = [
+        changes_by_git = (
+            command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
+        )
+        unlistable = {path for scan in scans for path in scan.unlistable}
+        server_paths = [
             path
-            for each in (*site.read_only, *site.hidden)
-            for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
+            for server_path in (*site.read_only, *site.hidden)
+            for path in dict.fromkeys(
+                (_real(server_path), os.path.join(_real(os.path.dirname(server_path)), os.path.basename(server_path)))
+            )
             if is_inside(path, present)
         ]
-        # A waiver cannot cover a whole root.
-        named = (os.path.expanduser(path) for path in (*allowed.writable, *site.writable))
-        paths = (os.path.normpath(os.path.join(root, path)) for path in named for root in present)
-        waived = tuple(path for path in paths if not any(contains(path, root) for root in present))
-        free = present if changes_by_git else waived
+        # Permission to change auto-run files cannot cover a whole root.
+        changeable_names = (os.path.expanduser(path) for path in (*command_view.writable, *site.writable))
+        paths = (os.path.normpath(os.path.join(root, path)) for path in changeable_names for root in present)
+        changeable = tuple(path for path in paths if not any(contains(path, root) for root in present))
+        free = present if changes_by_git else changeable
         # If a file may be changed, its folder must be writable too, because some programs write a new file and rename
         # it.
-        guarded = (
+        paths_to_protect = (
             path
-            for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
-            if not any(contains(path, other) or contains(other, path) for other in (waived if path in shut else free))
+            for path in _by_depth((*unlistable, *(path for scan in scans for path in scan.read_only)))
+            if not any(
+                contains(path, free_path) or contains(free_path, path)
+                for free_path in (changeable if path in unlistable else free)
+            )
         )
-        repositories = _by_depth(path for each in found for path in each.pinned if not is_inside(path, free))
-        pinned, read_only, uncovered = _kept_in_place(
-            present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
+        repositories = _by_depth(path for scan in scans for path in scan.pinned if not is_inside(path, free))
+        auto_run_pinned, auto_run_read_only, uncovered = _protective_mounts(
+            present,
+            hidden_paths.all,
+            repositories,
+            (*(path for path in server_paths if not is_inside(path, changeable)), *paths_to_protect),
         )
         # A path that is mounted inside a hidden folder would become visible.
-        closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
-        kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
-        held = _by_depth(
-            {*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present}
+        excluded = (*(path for path in hidden_paths.all if is_inside(path, present)), *restrictions.masked)
+        read_only = _by_depth(
+            {*auto_run_read_only, *(path for path in restrictions.read_only if _is_open(path, present, excluded))}
+        )
+        pinned = _by_depth(
+            {*auto_run_pinned, *(path for path in restrictions.pinned if _is_open(path, present, excluded))}
+            - {*present}
         )
         is_known = self.private_folder is not None
-        state = AutoRunState(lookout, present, {*own, *obeyed}, shut, waived, is_known=is_known, is_git=changes_by_git)
-        return state, held, kept, uncovered
+        state = AutoRunState(
+            scanner,
+            present,
+            {*server_paths, *auto_run_paths},
+            unlistable,
+            changeable,
+            is_known=is_known,
+            is_git=changes_by_git,
+        )
+        return state, pinned, read_only, uncovered
 
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
         """Return the client's folders, a temporary `/tmp` to remove after the command, and the folder for its files.
@@ -341,16 +395,16 @@ class ViewPreparation:
         The client's folders are keyed by their path in the view.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
-        files in `/tmp` must therefore not last, and temporary files go to `/var/tmp`. A command that a rule allows, or
-        that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may contain files that
-        nobody was asked about. After the command, the new files move to the client's `/tmp`.
+        files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
+        rule allows, or that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may
+        contain files that nobody was asked about. After the command, the new files move to the client's `/tmp`.
         """
         if self.private_folder is None:
             return {}, None, None
         is_alone = any(contains(TEMPORARY, root) for root in workspace)
         folder, alone, scratch = self.private_folder(), None, None
-        temporary = os.path.join(folder, SCRATCH_OF_PLAN if self.allowed.is_plan else SCRATCH)
-        if self.allowed.has_new_tmp and not is_alone:
+        temporary = os.path.join(folder, SCRATCH_OF_PLAN if self.command_view.is_plan else SCRATCH)
+        if self.command_view.has_new_tmp and not is_alone:
             scratch = temporary
             make_open_folder(scratch)
             alone = tempfile.mkdtemp(prefix="new-", dir=folder)
@@ -366,103 +420,123 @@ class ViewPreparation:
         return lasting | ({CACHE: self.cache} if self.cache is not None and not self.is_reading else {}), alone, scratch
 
 
-def _check(seen: Iterable[str], folders: Iterable[str], masked: Collection[str]) -> None:
+def _check(visible_paths: Iterable[str], folders: Iterable[str], masked_paths: Collection[str]) -> None:
     """Refuse to mask a folder that the command needs, and to show paths with symlinks.
 
     Approved paths had no symlinks, so these were created later.
     """
-    for place in (place for folder in folders for place in masked if contains(place, folder)):
+    for place in (place for folder in folders for place in masked_paths if contains(place, folder)):
         raise _not_run(
             f"'{shown_whole_path(place)}' is hidden from commands by a rule, and it contains the workspace or a folder "
             "that the command may change. Ask the user."
         )
-    for path in seen:
+    for path in visible_paths:
         if _real(path) != path:
             raise _not_run(
-                f"'{shown_whole_path(path)}' has become a symlink, or is behind one, since it was approved. Check it, "
-                "then try again."
+                f"'{shown_whole_path(path)}', or a folder above it, has become a symlink since it was approved. Check "
+                "it, then try again."
             )
 
 
-def _not_run(why: str) -> ToolError:
-    return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {why}")
+def _not_run(reason: str) -> ToolError:
+    return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {reason}")
 
 
-def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
-    """Return True if a path is visible unless it is hidden itself. Its nearest shown or hidden ancestor decides."""
-    shown = (len(each) for each in (*view.seen, *view.roots, *view.writable, *hidden.shown) if contains(each, path))
-    nearest = max(shown, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
-    folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
-    return nearest >= max(folders, default=0)
+def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
+    """Return True if a path would be visible if it were not hidden itself.
+
+    The nearest visible or hidden folder that contains the path decides.
+    """
+    visible_lengths = (
+        len(folder)
+        for folder in (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt)
+        if contains(folder, path)
+    )
+    nearest = max(visible_lengths, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
+    hidden_lengths = (len(folder) for folder in hidden_paths.folders if contains(folder, path) and folder != path)
+    return nearest >= max(hidden_lengths, default=0)
 
 
-def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Iterator[str]:
+def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str]) -> Iterator[str]:
     """Create the mount points in the client's folders.
 
     Yields:
         The mount points that are empty files.
     """
-    for at, folder in lasting.items():
-        for path in mounted:
-            if contains(at, path) and path != at and os.path.lexists(path):
-                way = os.path.relpath(path, at)
+    for visible_folder, folder in lasting.items():
+        for path in mounted_paths:
+            if contains(visible_folder, path) and path != visible_folder and os.path.lexists(path):
+                relative_path = os.path.relpath(path, visible_folder)
                 with suppress(OSError):  # if this fails, the mount is missing and the command is refused
-                    if make_place(folder, way.split(os.sep), is_file=not os.path.isdir(path)):
-                        yield os.path.join(folder, way)
+                    if make_mount_point(folder, relative_path.split(os.sep), is_file=not os.path.isdir(path)):
+                        yield os.path.join(folder, relative_path)
     if CACHE in lasting:
-        make_place(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
+        make_mount_point(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
 
 
-def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
+def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) -> HiddenPaths:
     """Return what is hidden from a command: all secrets except those that a question has named. Blocking."""
-    roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
-    hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    # Naming a folder in a question does not open the secrets in it.
-    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
-    return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
+    roots = (*workspace, *(path for path in command_view.writable if not is_inside(path, workspace)))
+    hidden_paths = secret_places(site.home, site.hidden, site.readable, roots)
+    # Even if a question names a folder, the secrets in it stay hidden.
+    approved_paths = [
+        path
+        for path in _except_server_paths(site, (*command_view.seen, *command_view.writable))
+        if is_inside(path, hidden_paths.all)
+    ]
+    return (
+        secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
+        if approved_paths
+        else hidden_paths
+    )
 
 
-def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the given paths, except the server's own, which no question or setting can open."""
+def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the given paths, except the server's own, to which no question or setting can give access."""
     own = tuple(map(_real, site.hidden))
     return tuple(path for path in paths if not is_inside(_real(path), own))
 
 
-def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the folders and files outside the writable workspace that consent has opened for writing.
+def _writable_by_consent(
+    site: Site, command_view: CommandView, workspace: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the folders and files outside the writable workspace for which consent to write was given.
 
     A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as a
-    shell would. Elsewhere, a missing file is refused, because creating it would need access to its folder.
+    shell redirection would do. Elsewhere, a missing file is refused, because creating it would need access to its
+    folder.
     """
     folders: list[str] = []
     files: list[str] = []
-    for named in allowed.writable:
-        path = named.rstrip("/") or "/"
+    for approved_path in command_view.writable:
+        path = approved_path.rstrip("/") or "/"
         lies_inside = is_inside(path, workspace)
-        if not os.path.isabs(path) or (lies_inside and allowed.kind is not ViewKind.READING):
+        if not os.path.isabs(path) or (lies_inside and command_view.kind is not ViewKind.READING):
             continue
-        shown, folder = shown_whole_path(path), shown_whole_path(os.path.dirname(path))
+        display_path, display_folder = shown_whole_path(path), shown_whole_path(os.path.dirname(path))
         try:
             if not os.path.lexists(path):
                 if lies_inside:
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
                     os.close(open_link_free(path, flags, 0o666))
-                elif named.endswith("/"):
+                elif approved_path.endswith("/"):
                     os.mkdir(path)
                 else:
                     raise _not_run(
-                        f"'{shown}' does not exist, and a command can get access only to existing files. Name the "
-                        f"folder '{folder}'."
+                        f"'{display_path}' does not exist, and a command can get access only to existing files. Name "
+                        f"the folder '{display_folder}'."
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            raise _not_run(f"the folder '{folder}' does not exist; create it first.") from None
+            raise _not_run(f"the folder '{display_folder}' does not exist; create it first.") from None
         except OSError as error:
-            raise _not_run(f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)}).") from None
+            raise _not_run(
+                f"'{display_path}' cannot be made writable for it ({os.strerror(error.errno or 0)})."
+            ) from None
         if _real(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(_real, site.hidden)):
             raise _not_run(
-                f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or "
-                "is a symlink."
+                f"'{display_path}' is never made writable for a command: it is a system folder, belongs to this "
+                "server, or is a symlink."
             )
         if stat.S_ISDIR(mode):
             folders.append(path)
@@ -492,27 +566,28 @@ def depth(path: str) -> int:
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
     """Return the environment of a command, adapted to its view."""
     is_reading = kind is ViewKind.READING
-    changed = {name: value for name, value in environment.items() if name not in UNREACHABLE}
+    variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
-    own = () if is_reading else roots  # where a command can write settings
-    for name in ("TMPDIR", *(each for each in ("TMP", "TEMP") if each in changed)):
-        if not is_inside(changed.get(name, ""), own):
-            changed[name] = temporary
+    # Folders in which the command can write; variables that name paths in them are kept
+    writable_folders = () if is_reading else roots
+    for name in ("TMPDIR", *(variable for variable in ("TMP", "TEMP") if variable in variables)):
+        if not is_inside(variables.get(name, ""), writable_folders):
+            variables[name] = temporary
     for name, folder in CACHES.items():
-        if not is_inside(changed.get(name, ""), own):
-            changed[name] = f"{temporary}/{folder}"
+        if not is_inside(variables.get(name, ""), writable_folders):
+            variables[name] = f"{temporary}/{folder}"
     # A read-only command could plant settings in a home folder that is writable in every view.
-    if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
-        changed["HOME"] = f"{temporary}/home"
-    ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
-    changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
+    if _real(variables.get("HOME", "")) in OPEN_TO_ALL:
+        variables["HOME"] = f"{temporary}/home"
+    ceilings = filter(None, (variables.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
+    variables["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
-        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
-    return changed
+        variables["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
+    return variables
 
 
-def _is_open(path: str, present: Sequence[str], closed: Iterable[str]) -> bool:
-    return is_inside(path, present) and not is_inside(path, closed) and os.path.exists(path) and _real(path) == path
+def _is_open(path: str, present: Sequence[str], excluded: Iterable[str]) -> bool:
+    return is_inside(path, present) and not is_inside(path, excluded) and os.path.exists(path) and _real(path) == path
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
@@ -528,8 +603,8 @@ def _real(path: str) -> str:
         return path
 
 
-def _kept_in_place(
-    roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
+def _protective_mounts(
+    roots: Sequence[str], hidden_paths: Sequence[str], repositories: Iterable[str], paths_to_protect: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """Return the mounts that protect auto-run files: pinned paths and read-only paths. Also count unprotected paths.
 
@@ -543,9 +618,11 @@ def _kept_in_place(
         # The nearest root decides. A path outside all roots is already read-only or hidden. If it were mounted because
         # a symlink in a workspace leads to it, it would become visible.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
-        return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
+        return nearest >= 0 and nearest >= max(
+            (len(folder) for folder in hidden_paths if contains(folder, path)), default=-1
+        )
 
-    def way_to(path: str) -> Iterator[str]:
+    def folders_above(path: str) -> Iterator[str]:
         folder = os.path.dirname(path)
         while any(contains(root, folder) and root != folder for root in roots):
             if is_seen(folder):
@@ -555,19 +632,23 @@ def _kept_in_place(
     pinned: dict[str, None] = {}
     read_only: dict[str, None] = {}
     uncovered = 0
-    ways = (folder for path in hidden for folder in way_to(path))
-    for paths, kind in ((ways, pinned), (repositories, pinned), (guarded, read_only)):
-        used = 0
+    parents = (folder for path in hidden_paths for folder in folders_above(path))
+    for paths, kind in ((parents, pinned), (repositories, pinned), (paths_to_protect, read_only)):
+        mount_count = 0
         for path in filter(is_seen, dict.fromkeys(paths)):
             if path in kind or os.path.islink(path) or not os.path.lexists(path):
                 continue
-            way = [folder for folder in way_to(path) if folder not in pinned and folder not in read_only]
-            if used + len(way) + 1 > KEPT:
+            unmounted_parents = [
+                folder for folder in folders_above(path) if folder not in pinned and folder not in read_only
+            ]
+            if mount_count + len(unmounted_parents) + 1 > MAX_PROTECTIVE_MOUNTS:
                 uncovered += 1
                 continue
-            used += len(way) + 1
-            pinned |= dict.fromkeys(way)
+            mount_count += len(unmounted_parents) + 1
+            pinned |= dict.fromkeys(unmounted_parents)
             kind[path] = None
     # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
-    only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
+    only_pinned = (
+        path for path in pinned if path not in read_only and read_only.keys().isdisjoint(folders_above(path))
+    )
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
