@@ -370,7 +370,7 @@ class App:
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await learn_roots(client.folders, exchange)
-        if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).found:
+        if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).by_name:
             await self._announcements.notify("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:

@@ -33,15 +33,15 @@ class AgentCommand:
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Names of this server's environment variables that the agent gets, in addition to those that every command gets
+    # Names of this server's environment variables that the agent inherits, in addition to those that all commands do
     inherit_env: tuple[str, ...] = ()
     prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
     output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
     timeout: int = 600_000  # time limit in milliseconds
 
     @property
-    def shown(self) -> str:
-        """The command line for people, without anything that looks like a secret."""
+    def display_command(self) -> str:
+        """The command line for display, without anything that looks like a secret."""
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         return redact(shlex.join([self.command, *self.args]))
@@ -49,29 +49,31 @@ class AgentCommand:
     def arguments(self, task: str) -> tuple[str, ...]:
         if self.prompt == "stdin":
             return self.args
-        # The program would parse a task with a leading dash as an option, so a space is put before it.
+        # The program would parse a task with a leading dash as an option, so the task is prefixed with a space.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
-    def given(self, task: str) -> bytes:
+    def stdin_for(self, task: str) -> bytes:
         """Return the standard input for a task."""
         return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
 
-    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, server_environment: Mapping[str, str]) -> dict[str, str]:
         """Return the agent's whole environment: that of commands, plus the variables of `inherit_env` and `env`."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded on first use
 
-        passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
-        depth = str(depth_in(inherited) + 1)
-        return {**command_environment({}, inherited), **passed, **self.env, DEPTH_VARIABLE: depth}
+        inherited_variables = {
+            name: server_environment[name] for name in self.inherit_env if name in server_environment
+        }
+        depth = str(depth_in(server_environment) + 1)
+        return {**command_environment({}, server_environment), **inherited_variables, **self.env, DEPTH_VARIABLE: depth}
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """Return how deeply the agent that started a server with this environment is nested, or 0 if no agent did.
+    """Return the nesting depth of the agent that started a server with this environment, or 0 if no agent did.
 
     An invalid value counts as `MAX_DEPTH`.
     """
-    written = environment.get(DEPTH_VARIABLE) or "0"
-    return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH
+    value = environment.get(DEPTH_VARIABLE) or "0"
+    return int(value) if value.isascii() and value.isdigit() and len(value) == 1 else MAX_DEPTH
 
 
 # Keys under which the last object may have the answer: those of Claude Code, Qwen Code and Gemini CLI, and common keys
@@ -84,12 +86,12 @@ class AgentAnswer:
     is_error: bool = False
 
 
-def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
+def read_answer(output: bytes, *, is_whole: bool) -> AgentAnswer | None:
     """Return the answer in the last JSON object that an agent printed, or `None` if there is no answer.
 
-    Unless `is_whole` is true, `printed` is only the end of the output.
+    Unless `is_whole` is true, `output` has only the end of what the agent printed.
     """
-    text = printed.decode("utf-8", "replace").strip()
+    text = output.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
         try:
@@ -123,24 +125,24 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
 
     status = outcome.exit
     if outcome.ending is Ending.TIMED_OUT:
-        how = (
+        failure = (
             f"took longer than {agent.timeout / 1000:g} s and was stopped with all its processes. Split the task; "
             f"the operator can give the agent more time with agents.{agent.name}.timeout"
         )
     elif status is not None and status.signal is not None:
-        how = f"was killed by {status.signal}"
+        failure = f"was killed by {status.signal}"
     elif status is not None and status.code:
-        how = f"failed with exit code {status.code}"
+        failure = f"failed with exit code {status.code}"
     elif answer is not None:
-        how = "reported a failure"
+        failure = "reported a failure"
     else:
-        how = "exited without an answer"
-    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown_output.text
-    last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
+        failure = "exited without an answer"
+    output = (answer.text if answer is not None else "") or outcome.errors or outcome.shown_output.text
+    output_note = f" Its last output:\n{output[-DISPLAY_CHARS:]}\n" if output else ""
     return ToolError(
         ToolErrorType.EXECUTION_FAILED,
-        f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check them before you "
-        f"try again.{last}",
+        f"The agent '{one_line(agent.name)}' {one_line(failure)}. Its changes so far remain, so check them before you "
+        f"try again.{output_note}",
     )
 
 
@@ -148,7 +150,7 @@ async def run_agent(
     agent: AgentCommand,
     task: str,
     runner: ProgramRunner,
-    inherited: Mapping[str, str],
+    server_environment: Mapping[str, str],
     *,
     workspace: Workspace,
     client_key: str,
@@ -169,7 +171,7 @@ async def run_agent(
         OutputSnapshot,
     )
 
-    environment = agent.environment(inherited)
+    environment = agent.environment(server_environment)
     search_path = environment.get("PATH", "")
     program = await run_blocking(signal, lambda: find_configured(agent.command, search_path, None, workspace.roots))
     if program is None:
@@ -186,14 +188,14 @@ async def run_agent(
         environment=environment,
         client_key=client_key,
         timeout_seconds=agent.timeout / 1000,
-        standard_input=agent.given(task),
+        standard_input=agent.stdin_for(task),
     )
     outcome = await runner.run(request, progress)
-    shown = outcome.shown_output
+    output = outcome.shown_output
     answer = read_answer(outcome.tail, is_whole=outcome.is_whole) if agent.output == "json" else None
     has_failed = outcome.ending is Ending.TIMED_OUT or outcome.exit is None or outcome.exit.code != 0
     if answer is None:
-        text, is_cut = shown.text, shown.is_cut
+        text, is_cut = output.text, output.is_cut
     else:
         text, is_cut = OutputSnapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
         has_failed = has_failed or answer.is_error
@@ -201,10 +203,10 @@ async def run_agent(
         raise _failure(agent, outcome, answer)
     content: list[Part] = [TextPart(text)]
     if is_cut:
-        where = f" Its whole output is in {shown_whole_path(shown.file)}." if shown.file is not None else ""
-        note = f"Note: the agent printed {size(shown.total)}. Only the beginning and end of its answer are shown."
-        content = [TextPart(f"{note}{where}\n\n{text}"), *kept_output(shown, "output of the agent")]
-    facts = program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file)
+        file_note = f" Its whole output is in {shown_whole_path(output.file)}." if output.file is not None else ""
+        note = f"Note: the agent printed {size(output.total)}. Only the beginning and end of its answer are shown."
+        content = [TextPart(f"{note}{file_note}\n\n{text}"), *kept_output(output, "output of the agent")]
+    facts = program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file)
     return ToolResult(
         llm_content=content,
         return_display=text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]",

@@ -41,11 +41,11 @@ class Skill:
     """A skill in a folder."""
 
     name: str
-    about: str  # what the skill does and when to use it
+    description: str  # what the skill does and when to use it
     text: str
     location: Location  # the location of the skill's main file
     workspace: Workspace  # opens the main file
-    lies_among_skills: bool  # false if the skill is a symlink to a folder outside any `skills` folder
+    is_in_skills_folder: bool  # false if the skill is a symlink to a folder outside any `skills` folder
 
     @property
     def place(self) -> str:
@@ -62,23 +62,23 @@ class Skill:
         """
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
-        found: list[str] = []
-        waiting, looked = [self.folder], 0
-        while waiting and looked < MAX_ENTRIES and len(found) <= MAX_FILES:
+        paths: list[str] = []
+        pending, entry_count = [self.folder], 0
+        while pending and entry_count < MAX_ENTRIES and len(paths) <= MAX_FILES:
             signal.raise_if_aborted()
-            folder = waiting.pop(0)
+            folder = pending.pop(0)
             try:
-                with self.workspace.open_folder(folder) as opened:
-                    entries = opened.entries()
+                with self.workspace.open_folder(folder) as handle:
+                    entries = handle.entries()
             except (OSError, ToolError):
                 continue
-            looked += entries.total
-            waiting += [os.path.join(folder, name) for name in sorted(entries.folders)[:MAX_ENTRIES]]
+            entry_count += entries.total
+            pending += [os.path.join(folder, name) for name in sorted(entries.folders)[:MAX_ENTRIES]]
             for name in sorted(entries.files)[:MAX_ENTRIES]:
                 path = os.path.join(folder, name)
-                if path != self.location.path and len(found) <= MAX_FILES:
-                    found += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
-        return found[:MAX_FILES], bool(waiting) or looked > MAX_ENTRIES or len(found) > MAX_FILES
+                if path != self.location.path and len(paths) <= MAX_FILES:
+                    paths += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
+        return paths[:MAX_FILES], bool(pending) or entry_count > MAX_ENTRIES or len(paths) > MAX_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class RelayedSkill:
     """A skill from an upstream server."""
 
     name: str
-    about: str
+    description: str
     uri: str
     files: Sequence[str]  # URIs of the skill's other files
     read: Callable[[], Awaitable[str]]
@@ -98,12 +98,12 @@ class RelayedSkill:
 
 @dataclass(slots=True)
 class Skills:
-    found: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
-    unused: list[str] = field(default_factory=list[str])  # sentences that say why other skills are not used
+    by_name: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
+    problems: list[str] = field(default_factory=list[str])  # sentences that say why other skills are not used
 
     def add(self, skill: Skill | RelayedSkill) -> None:
-        if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
-            self.unused.append(f"{skill.place} is not used: the skill {first.place} has the same name, {skill.name}.")
+        if (first := self.by_name.setdefault(skill.name, skill)).place != skill.place:
+            self.problems.append(f"{skill.place} is not used: the skill {first.place} has the same name, {skill.name}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,63 +111,64 @@ class SkillFolders:
     """The places to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
-    # Trusted skills: for each folder, the relative paths of the main files, with the SHA-256 of the trusted content
-    trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+    # Returns the trusted skills of each folder: the SHA-256 of the main file's trusted content, keyed by relative path
+    trusted_skills: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
         """Return the skills in the workspace, followed by those in the home folder if `with_home` is true. Blocking."""
-        skills, trusted = Skills(), self.trusted()
+        skills, trusted_skills = Skills(), self.trusted_skills()
         bases = dict.fromkeys(workspace.roots, workspace)
         if with_home and self.home:
             home = os.path.realpath(self.home)
-            # Agent-ignore files belong in projects; nobody expects one in a home folder.
+            # Agent-ignore files belong in projects, so none are read in the home folder.
             bases.setdefault(home, Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden))
         for base, opener in bases.items():
-            known, untrusted = trusted.get(sendable_name(base), {}), 0
-            for name, data, skill in skills_below(opener, base, skills.unused, signal):
-                # Anybody who works in the workspace may have written a skill in it, even one found through a symlink.
+            trusted_digests, untrusted_count = trusted_skills.get(sendable_name(base), {}), 0
+            for name, data, skill in skills_below(opener, base, skills.problems, signal):
+                # Anyone who works in the workspace may have written a skill there, so it needs trust even if a symlink
+                # in the home folder leads to it.
                 is_own = not is_inside(skill.location.path, workspace.roots)
-                if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
+                if is_own or trusted_digests.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
                 else:
-                    untrusted += 1
-            if untrusted:
-                skills.unused.append(
+                    untrusted_count += 1
+            if untrusted_count:
+                skills.problems.append(
                     f"Skills in {shown_whole_path(base)} that a person must review first, by running coretools-mcp "
-                    f"trust there: {untrusted}."
+                    f"trust there: {untrusted_count}."
                 )
         return skills
 
 
 def skills_below(
-    workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
+    workspace: Workspace, base: str, problems: list[str], signal: AbortSignal | None = None
 ) -> Iterator[tuple[str, bytes, Skill]]:
     """Yield the skills in a folder's `PLACES`, each with the relative path and content of its main file. Blocking.
 
-    Reasons why other skills cannot be used are added to `unused`.
+    Reasons why other skills cannot be used are added to `problems`.
     """
     for place in PLACES:
         try:
             folder = workspace.locate(os.path.join(base, place))
-            with workspace.open_folder(folder.path) as opened:
-                names = sorted(opened.names())
+            with workspace.open_folder(folder.path) as handle:
+                names = sorted(handle.names())
         except PathNotInWorkspaceError:
-            unused.append(
+            problems.append(
                 f"'{place}' in {shown_whole_path(base)} is a symlink that leads out of that folder, so it is not used."
             )
             continue
         except (OSError, ToolError):
             continue
         if len(names) > MAX_FOLDERS:
-            unused.append(
+            problems.append(
                 f"'{place}' has {len(names):,} entries; only the first {MAX_FOLDERS} are searched for skills."
             )
         for name in names[:MAX_FOLDERS]:
             relative = f"{place}/{name}/{MAIN_FILE}"
             try:
-                data, skill = _read(workspace, base, relative, signal or AbortSignal())
+                data, skill = _read_skill(workspace, base, relative, signal or AbortSignal())
             except PathNotInWorkspaceError:
-                unused.append(
+                problems.append(
                     f"The skill '{shown_name(name)}' in {place} is not used: it is a symlink to a folder that may "
                     f"not be used, or its {MAIN_FILE} is a symlink into another folder."
                 )
@@ -175,14 +176,14 @@ def skills_below(
                 if error.code is ToolErrorType.CANCELLED:
                     raise
                 if error.code is not ToolErrorType.FILE_NOT_FOUND:
-                    unused.append(error.message)
+                    problems.append(error.message)
             except OSError:
                 continue
             else:
                 yield relative, data, skill
 
 
-def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
+def _read_skill(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
     """Return the content of a skill's main file and the skill.
 
     Raises:
@@ -190,8 +191,8 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     """
     location = workspace.locate(os.path.join(base, *relative.split("/")))
     refuse_hidden(workspace, location, "used as a skill")
-    named = os.path.dirname(os.path.join(base, *relative.split("/")))
-    folder, place = workspace.locate(named).path, os.path.realpath(os.path.dirname(named))
+    skill_folder = os.path.dirname(os.path.join(base, *relative.split("/")))
+    folder, place = workspace.locate(skill_folder).path, os.path.realpath(os.path.dirname(skill_folder))
     not_used = f"The skill '{shown_path(relative)}' is not used"
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids reading it.")
@@ -199,19 +200,19 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     # parent folders, and a main file that is a symlink into another folder.
     if contains(folder, place) or os.path.dirname(location.path) != folder:
         raise PathNotInWorkspaceError(location.spelled, (base,))
-    with workspace.open_file(location) as opened:
-        if opened.info.st_size > MAX_SKILL_BYTES:
+    with workspace.open_file(location) as file:
+        if file.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{not_used}: its text has {opened.info.st_size:,} bytes, more than the limit of {MAX_SKILL_BYTES:,}. "
+                f"{not_used}: its text has {file.info.st_size:,} bytes, more than the limit of {MAX_SKILL_BYTES:,}. "
                 "Its author can move parts to separate files.",
             )
-        data = opened.whole(signal)
+        data = file.whole(signal)
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
     front = _FRONT_MATTER.match(text)
     fields = front_matter(front[1]) if front else {}
-    about = " ".join(filter(None, (fields.get("description"), fields.get("when_to_use"))))
-    if front is None or not about:
+    description = " ".join(filter(None, (fields.get("description"), fields.get("when_to_use"))))
+    if front is None or not description:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
             f"{not_used}: it does not begin with front matter (between lines of ---) that has a description.",
@@ -219,9 +220,9 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     if fields.get("disable_model_invocation", "").lower() not in _NOT_SET:
         raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models from loading it.")
     name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
-    about = shortened_line(about, MAX_ABOUT_CHARS)
-    is_among = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME
-    return data, Skill(name, about, text[front.end() :].strip("\n"), location, workspace, is_among)
+    description = shortened_line(description, MAX_ABOUT_CHARS)
+    is_in_skills_folder = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME
+    return data, Skill(name, description, text[front.end() :].strip("\n"), location, workspace, is_in_skills_folder)
 
 
 def front_matter(text: str) -> dict[str, str]:
@@ -233,25 +234,25 @@ def front_matter(text: str) -> dict[str, str]:
     fields: dict[str, list[str]] = {}
     last: list[str] = []
     for line in text.splitlines():
-        found = _KEY.match(line)
-        if found is not None:
-            last = fields[found[1].replace("-", "_")] = [(found[2] or "").strip()]
+        match = _KEY.match(line)
+        if match is not None:
+            last = fields[match[1].replace("-", "_")] = [(match[2] or "").strip()]
         elif last and (not line.strip() or line[0] in " \t"):
             last.append(line.strip())
     texts: dict[str, str] = {}
     for key, lines in fields.items():
         text = " ".join(filter(None, lines))
-        quoted = _QUOTED.fullmatch(text)
+        quoted_value = _QUOTED.fullmatch(text)
         if _BLOCK.fullmatch(lines[0]):
             text = " ".join(" ".join(lines[1:]).split())
-        elif quoted is None:
+        elif quoted_value is None:
             text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
         elif text[0] == "'":
-            text = quoted[1][1:-1].replace("''", "'")
+            text = quoted_value[1][1:-1].replace("''", "'")
         else:
             try:
-                text = " ".join(str(json.loads(quoted[1])).split())
+                text = " ".join(str(json.loads(quoted_value[1])).split())
             except ValueError:
-                text = quoted[1][1:-1]
+                text = quoted_value[1][1:-1]
         texts[key] = text
     return texts

@@ -312,7 +312,7 @@ async def check_discovery(app: App, findings: Findings) -> None:
             findings.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
     with anyio.move_on_after(DISCOVERY_SECONDS):
-        await discovery.known.wait()
+        await discovery.finished.wait()
     state = discovery.state
     if state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
         findings.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")

@@ -110,7 +110,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise CommandFailure(" ".join(problems))
     for name, _, skill in skills:
         lines += [visible_line(os.path.join(real_folder, *name.split("/")))]
-        lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.about)}"]
+        lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.description)}"]
     lines += [f"  note: {visible_line(problem)}" for problem in skill_problems[:MAX_NOTES]]
     starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
     lines += [f"would {line}" for line in starts]

@@ -40,7 +40,7 @@ from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
-from tools.builtin.skill import SkillTool, told_skills, with_skills
+from tools.builtin.skill import SkillTool, add_skills, describe_skills
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -120,7 +120,7 @@ class ToolRequests:
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        skills_text = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
+        skills_text = "" if is_from_proxy else describe_skills(await self.known_skills(client, ctx))
         cache_key = plans, may_plan, shows_forms, uses_search, ctx.is_modern, skills_text, rights
         if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing
@@ -265,7 +265,7 @@ class ToolRequests:
                     name, arguments, lambda tool: listed_for({}, [self._tool_entry(tool)])[0], rights_of(ctx)
                 )
                 if name == SEARCH_NAMES[0]:
-                    outcome = with_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
+                    outcome = add_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
@@ -307,7 +307,7 @@ class ToolRequests:
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.
         if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
-            await discovery.known.wait()
+            await discovery.finished.wait()
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
         if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
@@ -416,10 +416,10 @@ class ToolRequests:
             await learn_roots(folders, exchange)  # returns at once, because this client cannot list roots
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
-            skills = await tool.known(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
+            skills = await tool.find_skills(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
-        for problem in skills.unused:
+        for problem in skills.problems:
             if problem not in self.logged_problems:
                 self.logged_problems.add(problem)
                 logger.warning("skills: %s", problem)

@@ -17,7 +17,7 @@ from tests.chaos.load import Caller, is_whole
 from tests.chaos.plan import Event, Plan
 from tests.chaos.world import Server, World, WorldError, processes, until
 from tests.waiting import CEILING
-from tools.machine.threads import MOST as MAX_THREADS
+from tools.machine.threads import MAX_THREADS
 
 PAUSE = 0.15
 """Seconds between two calls of one caller, at most: servers are to be at work, not machines."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.chaos.__main__ import in_namespaces, p99
 from tests.chaos.load import Tally
 from tests.chaos.world import Setting, World, processes
-from tools.machine.threads import MOST as MAX_THREADS
+from tools.machine.threads import MAX_THREADS
 
 CALLS = 100_000
 SETTLED = 5_000

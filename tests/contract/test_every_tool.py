@@ -98,7 +98,7 @@ class Held(Plain):
 
 OUTSIDE = Outside()
 WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
-SKILLS = SkillFolders(trusted=lambda: OUTSIDE.trusted)
+SKILLS = SkillFolders(trusted_skills=lambda: OUTSIDE.trusted)
 BUILTIN = builtin_tools(
     fetcher=OUTSIDE.pages,
     todos=TODOS,

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from server.requests.completion_requests import MAX_LINE_CHARS, complete_template
-from tools.builtin.file_tools import shown
+from tools.builtin.file_tools import display_path
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
@@ -236,7 +236,7 @@ async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_u
 @pytest.mark.requirement("paths.bounded_names")
 def test_only_the_ends_of_a_path_longer_than_any_are_shown(root: Path) -> None:
     workspace = Workspace([str(root)])
-    text = shown("a" * 15_000_000 + "\n" + "end", workspace)
+    text = display_path("a" * 15_000_000 + "\n" + "end", workspace)
     assert text.startswith("aaa")
     assert text.endswith("\\nend")
     assert "..." in text

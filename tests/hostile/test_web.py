@@ -21,8 +21,8 @@ from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
-from tools.web.http_exchange import Cut, WebResponse
-from tools.web.page_text import PageText, Unconverted, decode, page_text
+from tools.web.http_exchange import Truncation, WebResponse
+from tools.web.page_text import ConversionFailure, PageText, decode, page_text
 from tools.web.url_opener import UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
@@ -254,7 +254,7 @@ def zeros(wbits: int, size: int = 64 << 20) -> bytes:
 async def test_a_bomb_is_not_unpacked(encoding: str, wbits: int) -> None:
     async with web_server({"/": answer(zeros(wbits), headers={"Content-Encoding": encoding})}) as site:
         got = await opener_for(site).open(WebRequest(site.url()))
-    assert got.cut is Cut.RATIO
+    assert got.truncation is Truncation.RATIO
     assert len(got.body) <= (1 << 20) + (1 << 16)
 
 
@@ -263,7 +263,7 @@ async def test_a_slow_bomb_that_keeps_to_the_ratio_is_cut_by_its_size() -> None:
     body = gzip.compress(os.urandom(400_000) + b"\0" * (20 << 20))
     async with web_server({"/": answer(body, headers={"Content-Encoding": "gzip"})}) as site:
         got = await opener_for(site).open(WebRequest(site.url()))
-    assert got.cut is Cut.SIZE
+    assert got.truncation is Truncation.SIZE
     assert len(got.body) == 10 << 20
 
 
@@ -271,7 +271,7 @@ async def test_a_slow_bomb_that_keeps_to_the_ratio_is_cut_by_its_size() -> None:
 async def test_a_body_without_end_is_cut() -> None:
     async with web_server({"/": drip(HEAD, b"x" * (1 << 16))}) as site:
         got = await opener_for(site, max_bytes=1 << 20).open(WebRequest(site.url()))
-    assert got.cut is Cut.SIZE
+    assert got.truncation is Truncation.SIZE
     assert len(got.body) == 1 << 20
 
 
@@ -286,15 +286,15 @@ async def test_the_length_that_a_server_tells_is_not_believed() -> None:
         opener = opener_for(site)
         more = await opener.open(WebRequest(site.url("/more")))
         less = await opener.open(WebRequest(site.url("/less")))
-    assert (more.body, more.cut) == (b"xxxxx", None)
-    assert (less.body, less.cut) == (b"here", Cut.BROKEN)
+    assert (more.body, more.truncation) == (b"xxxxx", None)
+    assert (less.body, less.truncation) == (b"here", Truncation.BROKEN)
 
 
 @pytest.mark.requirement("web.caps")
 async def test_what_drips_is_shown_as_far_as_it_came_in_time() -> None:
     async with web_server({"/": drip(HEAD, b"x", 0.01)}) as site:
         got = await opener_for(site, total_seconds=1.0).open(WebRequest(site.url()))
-    assert got.cut is Cut.TIME
+    assert got.truncation is Truncation.TIME
     assert got.body.strip(b"x") == b""
     assert got.body
 
@@ -367,7 +367,7 @@ async def test_bytes_without_content_count_and_let_others_have_their_turn(head: 
             found.append(await opener_for(site, max_bytes=most).open(WebRequest(site.url())))
 
         turns = await turns_while(fetch)
-    assert found[0].cut is Cut.SIZE
+    assert found[0].truncation is Truncation.SIZE
     assert len(found[0].body) < 1_000
     assert turns >= 2 * (most >> 16)
 
@@ -395,7 +395,7 @@ async def test_a_body_that_is_nearly_all_framing_is_cut_in_time_and_lets_others_
             found.append(await opener_for(site, total_seconds=0.5).open(WebRequest(site.url())))
 
         assert await turns_while(fetch) > 2
-    assert found[0].cut is Cut.TIME
+    assert found[0].truncation is Truncation.TIME
 
 
 @pytest.mark.requirement("web.open")
@@ -458,7 +458,7 @@ def test_a_hostile_page_becomes_text_in_time(name: str) -> None:
 async def test_a_page_that_takes_too_long_is_shown_as_it_came() -> None:
     source = "<p>words <b>bold</b></p>" * 400_000
     found = await anyio.to_thread.run_sync(lambda: page_text(source, "", AbortSignal(), 0.3))
-    assert found is Unconverted.LATE
+    assert found is ConversionFailure.LATE
 
 
 @pytest.mark.requirement("web.html.hostile")

@@ -30,8 +30,8 @@ from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
 from tools.lsp import code_locations
-from tools.lsp.code_intelligence import CodeIntelligence, Start
-from tools.lsp.language_server_session import EndedError, LanguageServerConnection, path_of
+from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
+from tools.lsp.language_server_session import ConnectionEndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
 from tools.permissions.permission_policy import ALL_RIGHTS
 from tools.shell.private_folders import PrivateFolders
@@ -254,8 +254,8 @@ async def test_half_of_a_surrogate_pair_costs_that_character_alone(root: Path) -
 async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.lsp.language_server_session.REPORTED_BYTES", 600)
-    monkeypatch.setattr("tools.lsp.language_server_session.OPEN_CHARS", len(CODE))
+    monkeypatch.setattr("tools.lsp.language_server_session.MAX_REPORT_BYTES", 600)
+    monkeypatch.setattr("tools.lsp.language_server_session.MAX_OPEN_CHARS", len(CODE))
     threads: list[threading.Thread] = []
 
     def noted(find: Callable[..., Any], *given: Any) -> Any:
@@ -297,7 +297,7 @@ async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection
     await connection.open(output, given)
     body = b'{"method": "x"}'
     os.write(said, b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-    with pytest.raises(EndedError):
+    with pytest.raises(ConnectionEndedError):
         await connection.request("y", {}, 60)
     assert connection.problem
     os.close(said)
@@ -382,11 +382,11 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
         ServerPrograms("", (server,)), starter, Plain(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
         lambda _workspace, _rights: (NO_RESTRICTIONS, ""),
     )  # fmt: skip
-    start = await code.prepared(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
-    assert isinstance(start, Start)
+    start = await code.session_or_start(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
+    assert isinstance(start, ServerStart)
     for agreed in ("", "to something else"):
         with pytest.raises(ExecutionDeniedError):
-            await code.session(start, agreed=agreed, is_granted=False)
+            await code.session(start, agreed_state=agreed, is_granted=False)
     assert not starter.asked
 
 

@@ -208,7 +208,7 @@ async def test_plan_mode_has_its_own_which_is_gone_with_the_plan(outer_root: Pat
         assert "final" in await told(client, "read_file", file_path="/tmp/notes.txt")
         assert "plan mode is on" in await refused(client, "write_file", file_path="a.txt", content="x")
         assert person.asked == []
-        assert "The /tmp of plan mode is gone." in await told(client, "exit_plan_mode", plan="1. Write.")
+        assert "Plan mode's own /tmp is gone." in await told(client, "exit_plan_mode", plan="1. Write.")
         assert "does not exist" in await refused(client, "read_file", file_path="/tmp/notes.txt")
         assert "is empty" in await told(client, "list_directory", path="/tmp")
         await told(client, "write_file", file_path="/tmp/notes.txt", content="of afterwards")

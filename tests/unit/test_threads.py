@@ -67,7 +67,7 @@ async def test_work_is_refused_once_all_threads_hang_and_nobody_waits_for_them(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "MAX_STUCK", 0)
-    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "CHECK_SECONDS", 0.05)
     one, begun = Threads(1), list[None]()
 
     def hang() -> None:
@@ -117,7 +117,7 @@ async def test_whatever_work_raises_reaches_the_one_who_waits_and_the_thread_sta
 
 @pytest.mark.requirement("scarcity.one_thread")
 async def test_quick_work_is_done_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(threads, "QUEUE_SECONDS", 60.0)
     many = Threads(8)
     assert len({await future for future in [many.begin(threading.get_ident) for _ in range(50)]}) == 1
     many.close()
@@ -125,8 +125,8 @@ async def test_quick_work_is_done_by_one_thread(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.requirement("scarcity.one_thread")
 async def test_work_that_waits_behind_many_quick_pieces_gets_no_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "TURN_SECONDS", 0.2)
-    monkeypatch.setattr(threads, "LONGEST_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(threads, "QUEUE_SECONDS", 0.2)
+    monkeypatch.setattr(threads, "MAX_QUEUE_SECONDS", 60.0)
     many = Threads(8)
 
     def piece() -> int:
@@ -141,7 +141,7 @@ async def test_work_that_waits_behind_many_quick_pieces_gets_no_second_thread(mo
 async def test_what_came_of_quick_work_does_not_wait_for_the_slow_work_behind_it(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "TOGETHER_SECONDS", 60.0)
+    monkeypatch.setattr(threads, "BATCH_SECONDS", 60.0)
     one = Threads(1)
     quick, slow = one.begin(lambda: "done"), one.begin(gate.wait)
     assert await quick == "done"
@@ -166,11 +166,11 @@ async def test_work_behind_slow_work_gets_a_thread_of_its_own(gate: threading.Ev
 async def test_after_a_time_without_free_threads_no_work_waits_behind_slow_work(gate: threading.Event) -> None:
     two, full = Threads(2), threading.Event()
     busy = [two.begin(full.wait) for _ in range(3)]
-    await anyio.sleep(4 * threads.TURN_SECONDS)  # by now it is known that there are no more
+    await anyio.sleep(4 * threads.QUEUE_SECONDS)  # by now it is known that there are no more
     full.set()
     assert all([await future for future in busy])
     slow = two.begin(gate.wait)
-    with anyio.fail_after(threads.LOOK_SECONDS / 2):
+    with anyio.fail_after(threads.CHECK_SECONDS / 2):
         assert await two.run(lambda: "done") == "done"
     assert not slow.done()
     gate.set()

@@ -15,14 +15,14 @@ from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
 
-MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the limit on options
-MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; models are told 12, the limit of Qwen Code
+MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the limit on options per question
+MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; the description says 12, the limit of Qwen Code
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
 MAX_QUESTION_CHARS = 1_000  # a question is shown in full even if every part reaches its limit
 YES_OR_NO = (Option("Yes"), Option("No"))
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
-# What the model is told if there is no answer. The call still succeeds.
+# The outcome and the text for the model if there is no answer. The call still succeeds.
 _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ConsentChannel.DECLINED: (
         "declined",
@@ -126,35 +126,40 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept a single question outside a list, and `multi_select`. Without type or options, the type is text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
-        listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
-        if "questions" not in arguments or len(listed) > MAX_QUESTIONS:
+        question_list: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
+        if "questions" not in arguments or len(question_list) > MAX_QUESTIONS:
             return arguments
-        arguments["questions"] = listed = list(listed)
-        for number, question in enumerate(listed):
+        arguments["questions"] = question_list = list(question_list)
+        for number, question in enumerate(question_list):
             if not isinstance(question, dict):
                 continue
-            given = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
-            if "multi_select" in given:
-                given.setdefault("multiSelect", given.pop("multi_select"))
-            if not given.get("options"):
-                given.setdefault("type", "text")
-            listed[number] = given
+            fields = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
+            if "multi_select" in fields:
+                fields.setdefault("multiSelect", fields.pop("multi_select"))
+            if not fields.get("options"):
+                fields.setdefault("type", "text")
+            question_list[number] = fields
         return arguments
 
-    def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: AskUserQuestionParams, original_names: Mapping[str, str]) -> None:
         from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
         headers: set[str] = set()
-        for number, asked in enumerate(params.questions, start=1):
+        for number, question in enumerate(params.questions, start=1):
             # Headers must look different to a person, and so must the labels of one question.
-            header, labels = in_one_line(asked.header), [in_one_line(option.label) for option in asked.options or ()]
+            header, labels = (
+                in_one_line(question.header),
+                [in_one_line(option.label) for option in question.options or ()],
+            )
             problem = ""
-            if not asked.question.strip() or not asked.header.strip():
+            if not question.question.strip() or not question.header.strip():
                 problem = f"question {number} or its header is blank; write both."
-            elif asked.type == "choice" and not asked.options:
+            elif question.type == "choice" and not question.options:
                 problem = f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
             elif header in headers:
-                problem = f"the header '{one_line(asked.header)}' is used more than once; give each question its own."
+                problem = (
+                    f"the header '{one_line(question.header)}' is used more than once; give each question its own."
+                )
             elif "" in labels or len(set(labels)) < len(labels):
                 problem = f"the options of question {number} look the same; give each a different label."
             if problem:
@@ -162,12 +167,12 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             headers.add(header)
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
-        return f"Ask the user: {', '.join(brief(asked.header) for asked in params.questions)}"
+        return f"Ask the user: {', '.join(brief(question.header) for question in params.questions)}"
 
     async def should_confirm_execute(self, params: AskUserQuestionParams, context: ToolContext) -> AskUserConfirmation:
         return AskUserConfirmation(
             title="The model asks you. Do not answer with passwords or other secrets.",
-            questions=tuple(asked.for_user() for asked in params.questions),
+            questions=tuple(question.for_user() for question in params.questions),
         )
 
     async def execute(self, params: AskUserQuestionParams, context: ToolContext) -> ToolResult:
@@ -193,10 +198,12 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
-        given = [(asked.header, answers) for asked, answers in zip(params.questions, answer.answers, strict=True)]
-        lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in given]
+        replies = [
+            (question.header, answers) for question, answers in zip(params.questions, answer.answers, strict=True)
+        ]
+        lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in replies]
         return ToolResult(
             llm_content="\n".join(["The user answered:", *lines]),
             return_display="\n".join(lines),
-            structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in given}},
+            structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in replies}},
         )

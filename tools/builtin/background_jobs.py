@@ -17,7 +17,8 @@ from tools.shell.job_table import Job, JobStatus, JobTable
 from tools.text.file_names import shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
-# Limit for the text that accompanies structured content. The newest jobs come first, so they are always included.
+# Maximum size of the text that accompanies the structured content. The newest jobs come first, so only the oldest are
+# omitted.
 MAX_TEXT_BYTES = 8_000
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
@@ -84,9 +85,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
         running = sum(job.status is JobStatus.RUNNING for job in jobs)
-        lines = [
-            f"Background jobs: {len(jobs)}, of which running: {running}" if jobs else "There are no background jobs."
-        ]
+        lines = [f"Background jobs: {len(jobs)} ({running} running)" if jobs else "There are no background jobs."]
         room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
         for number, job in enumerate(jobs):
             command = shortened_line(job.request.command, LISTED_COMMAND_CHARS)
@@ -100,7 +99,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
                 lines.append(f"Older jobs not shown: {len(jobs) - number}")
                 break
             lines.append(line)
-        structured = [
+        entries = [
             {
                 **_status_of(job),
                 "pid": job.running.process.pid,
@@ -114,8 +113,8 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         ]
         return ToolResult(
             llm_content="\n".join(lines),
-            return_display=f"Background jobs: {len(jobs)}, of which running: {running}",
-            structured={"jobs": structured},
+            return_display=f"Background jobs: {len(jobs)} ({running} running)",
+            structured={"jobs": entries},
         )
 
 
@@ -158,8 +157,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         facts = job_facts(job)
         lines = [f"Status: {status_text(job)}"]
         if output.is_binary:
-            where = f", saved in {shown_whole_path(output.file.path)}" if output.file is not None else ""
-            lines.append(f"Output: (binary, {size(output.total)}{where})")
+            location = f", saved in {shown_whole_path(output.file.path)}" if output.file is not None else ""
+            lines.append(f"Output: (binary, {size(output.total)}{location})")
             return ToolResult(llm_content="\n".join(lines), return_display="\n".join(lines), facts=facts)
         is_over = job.status is not JobStatus.RUNNING
         if params.offset is None:
@@ -168,7 +167,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
             window = await lines_from(output, params.offset, params.lines, is_over=is_over)
         lines += sandbox_notes(job.running.changes)
         if window.lost_bytes:
-            lines.append(f"Note: the {size(window.lost_bytes)} before this are no longer kept.")
+            lines.append(f"Note: the preceding {size(window.lost_bytes)} of output are no longer kept.")
         if window.note:
             lines.append(f"Note: {window.note}")
         if window.end > window.start:
@@ -215,9 +214,10 @@ class StopJobTool(BuiltinTool[JobParams]):
         job = jobs.get(params.job_id)
         was_running = job.status is JobStatus.RUNNING
         await jobs.stop(job)
-        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
+        message = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
         return ToolResult(
-            llm_content=f"{said} ({status_text(job)}): {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
-            return_display=f"{said} ({status_text(job)})",
+            llm_content=f"{message} ({status_text(job)}): "
+            f"{shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
+            return_display=f"{message} ({status_text(job)})",
             structured={**_status_of(job), "was_running": was_running},
         )

@@ -1,7 +1,7 @@
 """Discovers and registers the custom tools.
 
-The first discovery begins at startup or, over stdio, once a client has connected. It starts again when its settings
-change.
+The first discovery begins at startup or, over stdio, once a client has connected. When its settings change, discovery
+runs again.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ Arguments = Mapping[str, Any]
 
 
 class DiscoveredTool(BaseTool[Arguments]):
-    """Runs one custom tool. The tool's effect is unknown, so permissions treat it as able to do anything."""
+    """Runs one custom tool. What the tool does is unknown, so permissions assume that it can do anything."""
 
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
 
-    def __init__(self, declared: DeclaredTool, command: CallCommand) -> None:
-        self.name = declared.name
-        self.display_name = declared.title
-        self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
-        self._declared = declared
+    def __init__(self, declaration: DeclaredTool, command: CallCommand) -> None:
+        self.name = declaration.name
+        self.display_name = declaration.title
+        self.description = f"{declaration.description}\n\n{RUN_BY}".lstrip("\n")
+        self._declaration = declaration
         self._command = command
-        # In rules and calls, a name that contains the separator would be taken for the name of an upstream tool.
+        # In rules and calls, a name that contains the separator would be mistaken for the name of an upstream tool.
         self.aliases = (
-            (declared.declared_name,)
-            if BETWEEN not in declared.declared_name and declared.declared_name != self.name
+            (declaration.declared_name,)
+            if BETWEEN not in declaration.declared_name and declaration.declared_name != self.name
             else ()
         )
 
     def __eq__(self, other: object) -> bool:
-        """True if clients cannot tell the two tools apart."""
-        return isinstance(other, DiscoveredTool) and (self._declared, self._command) == (
-            other._declared,
+        """Return True if clients cannot tell the two tools apart."""
+        return isinstance(other, DiscoveredTool) and (self._declaration, self._command) == (
+            other._declaration,
             other._command,
         )
 
@@ -91,27 +91,27 @@ class DiscoveredTool(BaseTool[Arguments]):
     @property
     def parameter_schema(self) -> Arguments:
         """Return the declared schema, converted to JSON Schema."""
-        return self._declared.schema
+        return self._declaration.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
         try:
-            read = self._declared.check.repair(arguments)
-            self._require_fitting(self._declared.check.quick_problem_of(read))
+            converted = self._declaration.check.repair(arguments)
+            self._require_valid(self._declaration.check.quick_problem_of(converted))
         except LongCheckError:
             return arguments
-        return read
+        return converted
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
         names = ", ".join(params) or "no arguments"
-        return f"Run the custom tool {self._declared.title} ({one_line(names[:DESCRIBED_CHARS])})"
+        return f"Run the custom tool {self._declaration.title} ({one_line(names[:DESCRIBED_CHARS])})"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         import shlex  # noqa: PLC0415 - loaded on first use
 
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
-        command = redact(shlex.join((*self._command.argv, self._declared.declared_name)))
+        command = redact(shlex.join((*self._command.argv, self._declaration.declared_name)))
         arguments = json.dumps(dict(params), indent=2, ensure_ascii=False, default=str)
         return InfoConfirmation(
             title=f"Run the custom tool {self.name}",
@@ -123,19 +123,19 @@ class DiscoveredTool(BaseTool[Arguments]):
 
         context.signal.raise_if_aborted()
         try:
-            problem = self._declared.check.quick_problem_of(params)
+            problem = self._declaration.check.quick_problem_of(params)
         except LongCheckError:
-            problem = await run_blocking(context.signal, lambda: self._declared.check.problem_of(params))
-        self._require_fitting(problem)
-        return await run_tool(self._declared, self._command, params, context.client.key, context.progress)
+            problem = await run_blocking(context.signal, lambda: self._declaration.check.problem_of(params))
+        self._require_valid(problem)
+        return await run_tool(self._declaration, self._command, params, context.client.key, context.progress)
 
-    def _require_fitting(self, problem: str | None) -> None:
+    def _require_valid(self, problem: str | None) -> None:
         if problem is not None:
             raise InvalidToolParamsError(self.name, problem)
 
 
 SOURCE = "discovered tools"  # the source of custom tools in the registry
-LAST_WORDS = 500  # characters quoted from the end of standard error when discovery fails
+MAX_QUOTED_CHARS = 500  # characters quoted from the end of standard error when discovery fails
 
 
 class DiscoveryStatus(StrEnum):
@@ -148,7 +148,7 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """The result of discovery, for people."""
+    """The state of discovery, for display."""
 
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
@@ -168,24 +168,24 @@ class Discovery:
         settings: DiscoverySettings,
         registry: ToolRegistry,
         site: ProgramSite,
-        reserved: frozenset[str],
+        reserved_names: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()  # set once the first discovery has finished, even if it failed
+        self.finished = anyio.Event()  # set once the first discovery has finished, even if it failed
         self._settings = settings
         self._registry = registry
         self._site = site
-        self._reserved = reserved
+        self._reserved_names = reserved_names
         self._first_list_seconds = first_list_seconds
         self._wait_until: float | None = None
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
         self._current: anyio.CancelScope | None = None
-        self._published_by = settings.commands
+        self._published_commands = settings.commands
         is_off = settings.discovery_command is None
         self.state = DiscoveryState(DiscoveryStatus.OFF if is_off else DiscoveryStatus.WAITING)
         if is_off:
-            self.known.set()
-        registry.declare_source(SOURCE, self.known.wait)
+            self.finished.set()
+        registry.declare_source(SOURCE, self.finished.wait)
 
     def start(self, tasks: TaskGroup) -> None:
         """Start the first discovery. Later calls do nothing."""
@@ -194,11 +194,11 @@ class Discovery:
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
-        """Apply changed settings, and discover again if discovery was started before."""
+        """Apply changed settings, and discover again if discovery has already been started."""
         if settings == self._settings:
             return
         self._settings = settings
-        if self._turn.locked() and self._current is not None:
+        if self._lock.locked() and self._current is not None:
             self._current.cancel()  # a discovery in progress starts over
         elif self._wait_until is not None:
             tasks.start_soon(self.refresh, name="discovery of tools")
@@ -207,19 +207,19 @@ class Discovery:
         """Wait briefly for the first discovery, so that the first list is complete if possible."""
         if self._wait_until is not None:
             with anyio.CancelScope(deadline=self._wait_until):
-                await self.known.wait()
+                await self.finished.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover again and update the registry. Errors are reported in the state."""
-        async with self._turn:
+        """Discover again and update the registry. Errors are reported in the returned state."""
+        async with self._lock:
             while True:
                 with anyio.CancelScope() as self._current:
                     settings = self._settings
-                    begun = anyio.current_time()
+                    started_at = anyio.current_time()
                     self.state = DiscoveryState(DiscoveryStatus.RUNNING, self.state.tools)
-                    found, problem = await self._discover(settings)
-                    self._publish(settings, found, problem, anyio.current_time() - begun)
-                    self.known.set()
+                    declarations, problem = await self._discover(settings)
+                    self._publish(settings, declarations, problem, anyio.current_time() - started_at)
+                    self.finished.set()
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
@@ -251,36 +251,42 @@ class Discovery:
                 )
             elif outcome.exit is None or outcome.exit.code != 0:
                 code, signal = code_and_signal(outcome.exit)
-                how = f"was killed by {signal}" if signal is not None else f"failed with exit code {code}"
-                problem = f"The discovery command {how}. Run it by hand to see why."
+                failure = f"was killed by {signal}" if signal is not None else f"failed with exit code {code}"
+                problem = f"The discovery command {failure}. Run it by hand to see why."
             else:
-                return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""
+                return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved_names)), ""
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:
             # The server and all other tools must continue after any failure.
             logger.exception("the discovery of custom tools failed")
             return None, "The discovery failed because of an internal error. The log has details."
-        last = f" Its last output: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
-        return None, f"{problem}{last}"
+        last_output = (
+            f" Its last output: {one_line(redact(outcome.errors[-MAX_QUOTED_CHARS:]))}" if outcome.errors else ""
+        )
+        return None, f"{problem}{last_output}"
 
-    def _publish(self, settings: DiscoverySettings, found: Declarations | None, problem: str, seconds: float) -> None:
-        if found is not None:
+    def _publish(
+        self, settings: DiscoverySettings, declarations: Declarations | None, problem: str, seconds: float
+    ) -> None:
+        if declarations is not None:
             command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
-            self._registry.replace_source(SOURCE, [DiscoveredTool(tool, command) for tool in found.tools.values()])
-            more = f"Further declarations that were left out or changed: {found.unnamed_warnings:,}."
-            warnings = (*found.warnings, *([more] if found.unnamed_warnings else []))
-            self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(found.tools), warnings, seconds=seconds)
-            logger.info("discovered %d custom tools in %.1f s", len(found.tools), seconds)
+            self._registry.replace_source(
+                SOURCE, [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
+            )
+            further_warnings = f"Further declarations that were left out or changed: {declarations.unnamed_warnings:,}."
+            warnings = (*declarations.warnings, *([further_warnings] if declarations.unnamed_warnings else []))
+            self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(declarations.tools), warnings, seconds=seconds)
+            logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)
-        elif problem and settings.commands == self._published_by:
+        elif problem and settings.commands == self._published_commands:
             # Keep the tools that were found earlier, because the discovery command may soon work again.
             self.state = DiscoveryState(DiscoveryStatus.FAILED, self.state.tools, problem=problem, seconds=seconds)
         else:
             self._registry.replace_source(SOURCE, ())
             status = DiscoveryStatus.FAILED if problem else DiscoveryStatus.OFF
             self.state = DiscoveryState(status, problem=problem, seconds=seconds)
-        self._published_by = settings.commands
+        self._published_commands = settings.commands
         if problem:
             logger.error("discovery of custom tools: %s", problem)

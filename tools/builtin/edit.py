@@ -17,7 +17,7 @@ from tools.builtin.file_tools import (
     SHA256_PATTERN,
     ChangeParams,
     ChangingTool,
-    shown,
+    display_path,
 )
 from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_errors import InvalidToolParamsError
@@ -99,16 +99,16 @@ class EditTool(ChangingTool[EditParams]):
         return arguments
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:
-        path = shown(params.file_path, context.workspace)
+        path = display_path(params.file_path, context.workspace)
         if not params.old_string:
             return f"Create {path}"
         if params.old_string == params.new_string:
             return f"No changes to {path}"
-        shortened: list[str] = []
+        short_texts: list[str] = []
         for text in (params.old_string, params.new_string):
             short = text.strip().partition("\n")[0].rstrip()[:MAX_DESCRIBED_CHARS]
-            shortened.append(one_line(short if short == text else f"{short}..."))
-        return f"Edit {path}: {' => '.join(shortened)}"
+            short_texts.append(one_line(short if short == text else f"{short}..."))
+        return f"Edit {path}: {' => '.join(short_texts)}"
 
     def plan(self, params: EditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
         from tools.files.change.text_edit import plan_edit  # noqa: PLC0415 - loaded on first use
@@ -158,14 +158,14 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
     )
 
     def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        settled, spelled = super()._normalised(arguments)
+        normalised, original_names = super()._normalised(arguments)
         # An empty optional value normally counts as missing, but an empty `new_source` means an empty cell.
         if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
-            spelled.setdefault("new_source", "new_source")
-        return settled, spelled
+            original_names.setdefault("new_source", "new_source")
+        return normalised, original_names
 
-    def check(self, params: NotebookEditParams, spelled: Mapping[str, str]) -> None:
-        super().check(params, spelled)
+    def check(self, params: NotebookEditParams, original_names: Mapping[str, str]) -> None:
+        super().check(params, original_names)
         if not params.notebook_path.strip().lower().endswith(NOTEBOOK_ENDING):
             raise InvalidToolParamsError(
                 self.name,
@@ -180,14 +180,14 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             raise InvalidToolParamsError(
                 self.name, "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
             )
-        if "new_source" not in spelled and params.edit_mode != "delete":
+        if "new_source" not in original_names and params.edit_mode != "delete":
             raise InvalidToolParamsError(self.name, f"'new_source' is needed to {params.edit_mode} a cell.")
 
     def get_description(self, params: NotebookEditParams, context: ToolContext) -> str:
-        where = f" cell {brief(params.cell_id)}" if params.cell_id else " the first cell"
-        behind = " a cell after" if params.edit_mode == "insert" and params.cell_id else ""
-        path = shown(params.notebook_path, context.workspace)
-        return f"{params.edit_mode.capitalize()}{behind}{where} of {path}"
+        cell = f" cell {brief(params.cell_id)}" if params.cell_id else " the first cell"
+        position = " a cell after" if params.edit_mode == "insert" and params.cell_id else ""
+        path = display_path(params.notebook_path, context.workspace)
+        return f"{params.edit_mode.capitalize()}{position}{cell} of {path}"
 
     def plan(self, params: NotebookEditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
         from tools.files.change.notebook_change import plan_notebook_edit  # noqa: PLC0415 - loaded on first use

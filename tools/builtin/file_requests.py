@@ -2,7 +2,7 @@
 
 Both go through the same runner as every other call. Resources follow the rules for `read_file`, and completions those
 for `list_directory`. Unlike `read_file`, a resource always returns media and other binary files as bytes, because the
-client asked for this very file.
+client requested exactly this file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.file_tools import PathReader, shown
+from tools.builtin.file_tools import PathReader, display_path
 from tools.call.base_tool import ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -48,7 +48,7 @@ class FileResourceParams(ToolParams):
 
 
 class FileResourceTool(PathReader[FileResourceParams]):
-    """Reads one file for a client. If the file is text, the result's facts include its MIME type."""
+    """Reads one file for a client. If the file is text, `facts` in the result includes its MIME type."""
 
     name = "read_file"
     display_name = "ReadFileResource"
@@ -58,7 +58,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
     params_model = FileResourceParams
 
     def get_description(self, params: FileResourceParams, context: ToolContext) -> str:
-        return f"Read {shown(params.absolute_path, context.workspace)}"
+        return f"Read {display_path(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
         """Read the file in a thread. An edit still requires `read_file`, because the model may not see the resource."""
@@ -68,9 +68,9 @@ class FileResourceTool(PathReader[FileResourceParams]):
             location = workspace.locate_exactly(params.absolute_path)
             refuse_hidden(workspace, location, "read")
             facts: dict[str, Any] = {"path": sendable_name(location.name)}
-            with workspace.open_file(location) as opened:
-                beginning = look_at(opened, location)
-                file_type, size = beginning.type, opened.info.st_size
+            with workspace.open_file(location) as file:
+                beginning = look_at(file, location)
+                file_type, size = beginning.type, file.info.st_size
                 if file_type.kind not in TEXT_KINDS:
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
@@ -79,12 +79,12 @@ class FileResourceTool(PathReader[FileResourceParams]):
                             f"{MAX_BLOB_BYTES:,} bytes. Open the file by its path.",
                         )
                     try:
-                        part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
+                        part = InlineDataPart(file_type.mime_type, file.whole(context.signal), "")
                     except OSError as error:
                         raise explain(error, location.shown) from None
                     return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
-                wanted = WantedLines(0, limits.read_lines, limits, context.signal)
-                reading = read(opened, location, beginning, wanted, context.media)
+                line_range = WantedLines(0, limits.read_lines, limits, context.signal)
+                reading = read(file, location, beginning, line_range, context.media)
             mime_type = file_type.mime_type
             if file_type.kind is not FileKind.SVG:
                 mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")
@@ -112,7 +112,7 @@ class CompletePathParams(ToolParams):
 
 
 class CompletePathTool(PathReader[CompletePathParams]):
-    """Completes a path. The result's facts are `names`, `total` and `partial`."""
+    """Completes a path. `facts` in the result has `names`, `total` and `partial`."""
 
     name = "list_directory"
     display_name = "CompletePath"
@@ -121,13 +121,15 @@ class CompletePathTool(PathReader[CompletePathParams]):
     params_model = CompletePathParams
 
     def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
-        return f"Complete a path in {shown(params.path, context.workspace)}"
+        return f"Complete a path in {display_path(params.path, context.workspace)}"
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         def complete() -> ToolResult:
             folder = context.workspace.locate(params.path)
             find = files_that_hold if params.below else entries_that_start_with
-            found = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
-            return ToolResult(facts={"names": found.names, "total": found.total, "partial": found.partial})
+            completions = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
+            return ToolResult(
+                facts={"names": completions.names, "total": completions.total, "partial": completions.partial}
+            )
 
         return await run_blocking(context.signal, complete)

@@ -1,7 +1,7 @@
-"""What tools on files share: paths and ignore options in arguments, and the base classes that read or change one file.
+"""What the file tools share: path arguments, ignore options, and base classes for tools that read or change one file.
 
-A path becomes a subject of permission rules, and a short form for people. A tool that changes one file locates the
-file, plans the change, asks, and writes.
+A path is converted to the subject that permission rules check, and to a short form for display. A tool that changes a
+file locates it, plans the change, asks for consent, and writes the file.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
         )
 
 
-def path_subject(workspace: Workspace, spelled: str) -> PathSubject:
+def path_subject(workspace: Workspace, path: str) -> PathSubject:
     """Return the permission subject for reading a path. Raises a `ToolError` if it is outside the workspace."""
-    return located_subject(workspace, workspace.locate(spelled, by_look=True), Access.READ)
+    return located_subject(workspace, workspace.locate(path, by_look=True), Access.READ)
 
 
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
     """Return a resolved path as a subject of permission rules."""
-    named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
-    return PathSubject(access, location.name, named, location.in_scratch)
+    spelled_path = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
+    return PathSubject(access, location.name, spelled_path, location.in_scratch)
 
 
 class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
@@ -72,19 +72,22 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubject]:
-    """Return subjects for the paths and globs inside the workspace. Rules are applied later to what a glob finds."""
-    found: list[PathSubject] = []
+    """Return permission subjects for the paths and globs inside the workspace.
+
+    Rules are applied later to the files that a glob finds.
+    """
+    subjects: list[PathSubject] = []
     for entry in entries:
         with suppress(ToolError):
-            found.append(path_subject(workspace, entry))
-    return found
+            subjects.append(path_subject(workspace, entry))
+    return subjects
 
 
-def shown(path: str, workspace: Workspace) -> str:
-    """Shorten a path for people: one line, relative to its workspace folder, and cut in the middle if long."""
+def display_path(path: str, workspace: Workspace) -> str:
+    """Shorten a path for display: one line, relative to its workspace folder, and without its middle if it is long."""
     if len(path) > MAX_PATH_CHARS:
         # No real path is this long, but an argument may be megabytes long, so only its ends are examined.
-        return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
+        return _middle_cut(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     normal = os.path.normpath(short)
     for root in workspace.roots:
@@ -92,16 +95,16 @@ def shown(path: str, workspace: Workspace) -> str:
             short = normal[len(root) :].lstrip(os.sep)
             break
     short = one_line(short)
-    return short if len(short) <= MAX_BRIEF_CHARS else _shortened(short, short)
+    return short if len(short) <= MAX_BRIEF_CHARS else _middle_cut(short, short)
 
 
-def _shortened(start: str, end: str) -> str:
+def _middle_cut(start: str, end: str) -> str:
     half = (MAX_BRIEF_CHARS - 3) // 2
     return f"{start[:half]}...{end[-half:]}"
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """Return the folders where a search starts, by default all workspace folders.
+    """Return the permission subjects of the paths where a search starts, by default all workspace folders.
 
     Rules are applied later to the files that the search finds.
     """
@@ -122,7 +125,7 @@ ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class FileFilteringOptions(ToolParams):
-    """Which ignore files apply. The defaults come from the server's settings, where they are usually true."""
+    """Which ignore files apply. The defaults come from the server's settings, normally true."""
 
     respect_git_ignore: bool | None = None
     respect_agent_ignore: bool | None = None
@@ -133,20 +136,20 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
     An option at the top level takes precedence over the same option inside the object.
     """
-    given = coerce(arguments.get(OPTIONS), {"type": "object"})
-    if given is not None and not isinstance(given, dict):
+    raw_options = coerce(arguments.get(OPTIONS), {"type": "object"})
+    if raw_options is not None and not isinstance(raw_options, dict):
         return arguments
-    inside = cast("dict[str, Any]", given or {})
+    inside = cast("dict[str, Any]", raw_options or {})
     if len(inside) > MAX_UNKNOWN:
         # The general argument check will reject this many options.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
-    gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
+    options = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
     rest = {name: value for name, value in arguments.items() if name not in _OPTION_ALIASES and name != OPTIONS}
-    return rest | ({OPTIONS: gathered} if gathered else {})
+    return rest | ({OPTIONS: options} if options else {})
 
 
-def respects(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
+def ignore_flags(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
     """Return whether git ignore files and agent-ignore files apply to a call."""
     git, agent = (options.respect_git_ignore, options.respect_agent_ignore) if options else (None, None)
     return (
@@ -156,7 +159,8 @@ def respects(workspace: Workspace, options: FileFilteringOptions | None) -> tupl
 
 
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
-# Limit on the old and new content kept while a person decides. A larger change is planned again after the answer.
+# Maximum size, in bytes, of the old and new content kept in memory while the user decides. A larger change is planned
+# again once the user has answered.
 MAX_PLAN_BYTES = 4_000_000
 # Keys in a call's memo for the file's location and the planned change
 _LOCATION, _PLAN = "location", "plan"
@@ -201,27 +205,27 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
     return Author(context.services.journal(), client_name(context.client.key), tool)
 
 
-async def change_and_tell_errors(
+async def change_and_report_errors(
     context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
 ) -> ToolResult:
     """Change a file in a thread. If a language server is running for the file, add new errors to the result."""
-    code, awaited, new_errors = context.services.code(), None, ""
+    code, error_report, new_errors = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
-            awaited = await code.before_change(context.workspace, context.rights, location)
+            error_report = await code.before_change(context.workspace, context.rights, location)
         except Exception:  # a language server's failure must not prevent the change
             logger.exception("a language server could not check a file before a change")
     result = await run_blocking(context.signal, make)
-    if awaited is not None:
+    if error_report is not None:
         try:
-            new_errors = await awaited.told()
+            new_errors = await error_report.describe_new_errors()
         except Exception:
             logger.exception("a language server could not report the errors after a change")
     if not new_errors:
         return result
-    structured = dict(result.structured or {})
-    structured["notes"] = [*structured.get("notes", ()), new_errors]
-    return replace(result, llm_content=f"{result.llm_content}\n{new_errors}", structured=structured)
+    structured_content = dict(result.structured or {})
+    structured_content["notes"] = [*structured_content.get("notes", ()), new_errors]
+    return replace(result, llm_content=f"{result.llm_content}\n{new_errors}", structured=structured_content)
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
@@ -237,19 +241,19 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """Plan the change to the file's current content, with `text` as the value of the text parameter.
+        """Plan the change to the file's current content, using `text` as the value of the text parameter.
 
         This blocks the thread and writes nothing. `is_users` is true if a person wrote the text. Raises a `ToolError`
         if the change is impossible.
         """
 
-    def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:
-        check_file_path(self.name, self._path(params), spelled.get(self.path_parameter, self.path_parameter))
+    def check(self, params: ChangeParamsT, original_names: Mapping[str, str]) -> None:
+        check_file_path(self.name, self._path(params), original_names.get(self.path_parameter, self.path_parameter))
 
     def _path(self, params: ChangeParamsT) -> str:
         return getattr(params, self.path_parameter)
 
-    def _proposed(self, params: ChangeParamsT) -> str:
+    def _proposed_text(self, params: ChangeParamsT) -> str:
         return getattr(params, self.text_parameter) or ""
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
@@ -260,13 +264,13 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """Show the change as a diff against the current content. An impossible change raises an error instead."""
-        proposed = self._proposed(params)
+        proposed_text = self._proposed_text(params)
 
         def preview() -> EditConfirmation:
-            change = self.plan(params, self._target(params, context), proposed, is_users=False)
+            change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
             if change.held_bytes <= MAX_PLAN_BYTES:
                 context.memo[_PLAN] = (params, change)
-            return change.question(proposed)
+            return change.question(proposed_text)
 
         return await run_blocking(context.signal, preview)
 
@@ -274,26 +278,26 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """Change the file while other writers are locked out."""
         from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
-        planned: FileChange | None = context.kept(_PLAN, params)
+        planned_change: FileChange | None = context.kept(_PLAN, params)
 
         def make() -> ToolResult:
             target = self._target(params, context)
             return make_change(
                 target,
                 lambda text, is_users: self.plan(params, target, text, is_users=is_users),
-                self._proposed(params),
-                planned=planned,
+                self._proposed_text(params),
+                planned=planned_change,
                 answer=context.answer,
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
         location: Location | None = context.memo.get(_LOCATION, (None, None))[1]
-        return await change_and_tell_errors(context, location, make)
+        return await change_and_report_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
         """Return the file that was located for the permission check.
 
-        A symlink that appeared since then is not followed.
+        A symlink that appeared since that check is not followed.
         """
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 

@@ -15,9 +15,9 @@ from tools.builtin.file_tools import (
     FileFilteringOptions,
     PathReader,
     ShortPattern,
+    display_path,
     gather_options,
-    respects,
-    shown,
+    ignore_flags,
     start_subjects,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
@@ -79,20 +79,21 @@ class LSTool(PathReader[LSParams]):
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return gather_options(arguments)
 
-    def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: LSParams, original_names: Mapping[str, str]) -> None:
         if not params.path.strip():
             raise InvalidToolParamsError(
-                self.name, f"'{spelled['path']}' is empty; give a folder, such as '.' for the first workspace folder."
+                self.name,
+                f"'{original_names['path']}' is empty; give a folder, such as '.' for the first workspace folder.",
             )
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
-        return f"List {shown(params.path, context.workspace)}"
+        return f"List {display_path(params.path, context.workspace)}"
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - loaded on first use
 
         workspace = context.workspace
-        git, agent = respects(workspace, params.file_filtering_options)
+        git, agent = ignore_flags(workspace, params.file_filtering_options)
         return await run_blocking(
             context.signal,
             lambda: list_folder(
@@ -150,19 +151,19 @@ class GlobTool(BuiltinTool[GlobParams]):
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Also accept the filter options of the other tools."""
-        gathered = gather_options(arguments)
-        options = gathered.pop(OPTIONS, None)
-        return {**options, **gathered} if isinstance(options, dict) else gathered
+        normalised = gather_options(arguments)
+        options = normalised.pop(OPTIONS, None)
+        return {**options, **normalised} if isinstance(options, dict) else normalised
 
-    def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: GlobParams, original_names: Mapping[str, str]) -> None:
         from tools.files.find.glob_search import compile_glob  # noqa: PLC0415 - loaded on first use
 
         if not os.path.isabs(params.pattern):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
 
     def get_description(self, params: GlobParams, context: ToolContext) -> str:
-        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
-        return f"Find '{brief(params.pattern)}'{where}"
+        scope = f" within {display_path(params.path, context.workspace)}" if params.path else ""
+        return f"Find '{brief(params.pattern)}'{scope}"
 
     def subjects(self, params: GlobParams, context: ToolContext) -> Sequence[Subject]:
         return start_subjects(context.workspace, params.path)
@@ -174,7 +175,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         options = FileFilteringOptions(
             respect_git_ignore=params.respect_git_ignore, respect_agent_ignore=params.respect_agent_ignore
         )
-        git, agent = respects(workspace, options)
+        git, agent = ignore_flags(workspace, options)
         return await run_blocking(
             context.signal,
             lambda: find_files(

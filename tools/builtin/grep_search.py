@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from tools.builtin.file_tools import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
+from tools.builtin.file_tools import FOLDER_ALIASES, OPTIONS, display_path, gather_options, start_subjects
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
@@ -17,7 +17,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # maximum matches per call; a result reaches its limit on characters long before that
+MAX_LIMIT = 1_000_000  # maximum matches per call; a result reaches its character limit long before that
 MAX_CONTEXT = 1_000  # maximum number of lines shown before and after a match
 
 
@@ -76,18 +76,18 @@ class GrepTool(BuiltinTool[GrepParams]):
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept the other tools' `respect_git_ignore` parameter: false means `no_ignore`."""
-        gathered = gather_options(arguments)
-        options = gathered.pop(OPTIONS, None)
+        normalised = gather_options(arguments)
+        options = normalised.pop(OPTIONS, None)
         if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):
-            gathered.setdefault("no_ignore", True)
-        return gathered
+            normalised.setdefault("no_ignore", True)
+        return normalised
 
-    def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: GrepParams, original_names: Mapping[str, str]) -> None:
         from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - loaded on first use
 
-        check_pattern(spelled["pattern"], params.pattern)
+        check_pattern(original_names["pattern"], params.pattern)
         if params.exclude_pattern is not None:
-            check_pattern(spelled["exclude_pattern"], params.exclude_pattern)
+            check_pattern(original_names["exclude_pattern"], params.exclude_pattern)
         if params.glob is not None:
             compile_file_filter(params.glob)
         if params.names_only and params.output_mode in ("content", "count"):
@@ -98,8 +98,8 @@ class GrepTool(BuiltinTool[GrepParams]):
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
         files = f" in {brief(params.glob)}" if params.glob else ""
-        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
-        return f"Search '{brief(params.pattern)}'{files}{where}"
+        scope = f" within {display_path(params.path, context.workspace)}" if params.path else ""
+        return f"Search '{brief(params.pattern)}'{files}{scope}"
 
     def subjects(self, params: GrepParams, context: ToolContext) -> Sequence[Subject]:
         return start_subjects(context.workspace, params.path)

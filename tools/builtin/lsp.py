@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tools.builtin.file_tools import FILE_ALIASES, check_file_path, path_subject, shown
+from tools.builtin.file_tools import FILE_ALIASES, check_file_path, display_path, path_subject
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.permission_subjects import Subject, ToolKind
@@ -20,21 +20,21 @@ from tools.text.file_names import brief
 
 if TYPE_CHECKING:
     from tools.files.workspace import Location
-    from tools.lsp.code_intelligence import CodeIntelligence, Start
-    from tools.lsp.code_locations import CodePlace, Teller
+    from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
+    from tools.lsp.code_locations import CodePlace, PlaceFormatter
     from tools.lsp.language_server_session import Document, LanguageServerSession
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for all reports, and for the next report
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for reports on all files: in total, and for the next report
 _START = "start"  # key in a call's memo for the running session, or the server to start
-_AT_PLACE = {
+_POSITION_METHODS = {
     "goToDefinition": "textDocument/definition",
     "findReferences": "textDocument/references",
     "hover": "textDocument/hover",
     "goToImplementation": "textDocument/implementation",
 }
-_OF_FILE = ("documentSymbol", "diagnostics")
+_FILE_OPERATIONS = ("documentSymbol", "diagnostics")
 Operation = Literal[
     "goToDefinition", "findReferences", "hover", "documentSymbol", "workspaceSymbol", "goToImplementation",
     "diagnostics", "workspaceDiagnostics",
@@ -81,23 +81,23 @@ class LspTool(BuiltinTool[LspParams]):
         """Return True if there is a language server."""
         return self._has_servers()
 
-    def check(self, params: LspParams, spelled: Mapping[str, str]) -> None:
-        needed = (
-            ("filePath", "line", "character") if params.operation in _AT_PLACE
-            else ("filePath",) if params.operation in _OF_FILE
+    def check(self, params: LspParams, original_names: Mapping[str, str]) -> None:
+        required_names = (
+            ("filePath", "line", "character") if params.operation in _POSITION_METHODS
+            else ("filePath",) if params.operation in _FILE_OPERATIONS
             else ("query",) if params.operation == "workspaceSymbol"
             else ()
         )  # fmt: skip
-        if missing := [name for name in needed if getattr(params, name) is None]:
+        if missing := [name for name in required_names if getattr(params, name) is None]:
             raise InvalidToolParamsError(self.name, f"{params.operation} needs {' and '.join(missing)}.")
         if params.filePath is not None:
-            check_file_path(self.name, params.filePath, spelled.get("filePath", "filePath"))
+            check_file_path(self.name, params.filePath, original_names.get("filePath", "filePath"))
 
     def get_description(self, params: LspParams, context: ToolContext) -> str:
-        of = f" '{brief(params.query)}'" if params.query is not None else ""
-        where = f" in {shown(params.filePath, context.workspace)}" if params.filePath is not None else ""
-        at = f":{params.line}:{params.character}" if params.line is not None and where else ""
-        return f"{params.operation}{of}{where}{at}"
+        query = f" '{brief(params.query)}'" if params.query is not None else ""
+        file = f" in {display_path(params.filePath, context.workspace)}" if params.filePath is not None else ""
+        position = f":{params.line}:{params.character}" if params.line is not None and file else ""
+        return f"{params.operation}{query}{file}{position}"
 
     def subjects(self, params: LspParams, context: ToolContext) -> Sequence[Subject]:
         return () if params.filePath is None else (path_subject(context.workspace, params.filePath),)
@@ -106,69 +106,72 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
 
         location = await self._location(params, context)
-        prepared = await self._intelligence().prepared(context.workspace, context.rights, location)
-        context.memo[_START] = (params, prepared)
-        if isinstance(prepared, LanguageServerSession) or not prepared.why_asked:
+        session_or_start = await self._intelligence().session_or_start(context.workspace, context.rights, location)
+        context.memo[_START] = (params, session_or_start)
+        if isinstance(session_or_start, LanguageServerSession) or not session_or_start.consent_reason:
             return None
         import shlex  # noqa: PLC0415 - loaded on first use
 
         return InfoConfirmation(
-            title=f"Start the language server for {prepared.server.name}",
-            prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
-            state=prepared.state,
+            title=f"Start the language server for {session_or_start.server.name}",
+            prompt=f"Command: {shlex.join(session_or_start.argv)}\nFolder: {session_or_start.key[0]}\n"
+            f"{session_or_start.consent_reason}",
+            state=session_or_start.state,
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - loaded on first use
+        from tools.lsp.code_locations import PlaceFormatter  # noqa: PLC0415 - loaded on first use
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415
 
         location = await self._location(params, context)
         code, workspace, document = self._intelligence(), context.workspace, None
-        session: LanguageServerSession | Start = context.kept(_START, params) or await code.prepared(
+        session: LanguageServerSession | ServerStart = context.kept(_START, params) or await code.session_or_start(
             workspace, context.rights, location
         )
         if not isinstance(session, LanguageServerSession):
-            agreed = context.confirmed.state if context.confirmed is not None else ""
-            session = await code.session(session, agreed=agreed, is_granted=context.is_granted)
+            agreed_state = context.confirmed.state if context.confirmed is not None else ""
+            session = await code.session(session, agreed_state=agreed_state, is_granted=context.is_granted)
         with session:
             try:
                 if location is not None:
-                    document = await session.follow(workspace, location)
+                    document = await session.sync(workspace, location)
                 elif not session.documents:  # some servers load a project only when a file is opened
                     server = session.server
                     sample = await run_blocking(context.signal, lambda: code.sample(workspace, server))
-                    if (opened := await session.follow(workspace, sample)) is not None:
-                        await session.report(opened, REPORT_SECONDS)
+                    if (sample_document := await session.sync(workspace, sample)) is not None:
+                        await session.wait_for_report(sample_document, REPORT_SECONDS)
                 else:
-                    await session.follow(workspace)
-                answer = await self._answer(params, context, document, Teller(workspace, session, location))
+                    await session.sync(workspace)
+                answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
                 return ToolResult(llm_content="\n".join((answer, *notes)))
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.follow(workspace)  # close a file that was opened only for this call
+                    await session.sync(workspace)  # close the file if a rule hides it outside this call
 
-    async def _answer(self, params: LspParams, context: ToolContext, document: Document | None, teller: Teller) -> str:
+    async def _answer(
+        self, params: LspParams, context: ToolContext, document: Document | None, formatter: PlaceFormatter
+    ) -> str:
         """Return the server's answer as text for the model."""
         from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - loaded on first use
         from tools.lsp.language_server_session import lines_of, uri_of  # noqa: PLC0415
 
-        operation, session = params.operation, teller.session
+        operation, session = params.operation, formatter.session
         if operation == "workspaceSymbol":
-            answer = await session.ask("workspace/symbol", {"query": params.query or ""})
-            return await self._told(lambda: [*symbols_in(answer)], params, context, teller)
+            answer = await session.request("workspace/symbol", {"query": params.query or ""})
+            return await self._format_places(lambda: [*symbols_in(answer)], params, context, formatter)
         if document is None or operation == "workspaceDiagnostics":
-            return await self._all_diagnostics(params, context, teller)
+            return await self._all_diagnostics(params, context, formatter)
         identity = {"uri": uri_of(document.location.path)}
         if operation == "documentSymbol":
-            answer = await session.ask("textDocument/documentSymbol", {"textDocument": identity})
-            return await self._told(lambda: [*symbols_in(answer, identity["uri"])], params, context, teller)
+            answer = await session.request("textDocument/documentSymbol", {"textDocument": identity})
+            return await self._format_places(lambda: [*symbols_in(answer, identity["uri"])], params, context, formatter)
         if operation == "diagnostics":
-            report = await session.report(document, REPORT_SECONDS)
+            report = await session.wait_for_report(document, REPORT_SECONDS)
             if report is None:
                 return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
-            found = [place_of(document.location.path, item) for item in report.items]
-            return await self._told(lambda: found, params, context, teller, report.total)
+            places = [place_of(document.location.path, item) for item in report.items]
+            return await self._format_places(lambda: places, params, context, formatter, report.total)
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
             raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
@@ -178,72 +181,75 @@ class LspTool(BuiltinTool[LspParams]):
                 self.name, f"character is {character}, but line {line} has {len(text)} characters."
             )
         position = {"line": line - 1, "character": session.units(text, character - 1)}
-        asked: dict[str, Any] = {"textDocument": identity, "position": position}
+        request_params: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "hover":
-            return await self._hover(asked, context, teller)
+            return await self._hover(request_params, context, formatter)
         if operation == "findReferences":
-            asked["context"] = {"includeDeclaration": params.includeDeclaration}
-        answer = await session.ask(_AT_PLACE[operation], asked)
-        return await self._told(lambda: places_in(answer), params, context, teller)
+            request_params["context"] = {"includeDeclaration": params.includeDeclaration}
+        answer = await session.request(_POSITION_METHODS[operation], request_params)
+        return await self._format_places(lambda: places_in(answer), params, context, formatter)
 
-    async def _hover(self, asked: Mapping[str, Any], context: ToolContext, teller: Teller) -> str:
+    async def _hover(self, request_params: Mapping[str, Any], context: ToolContext, formatter: PlaceFormatter) -> str:
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - loaded on first use
 
-        session = teller.session
-        text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
-        if text and (session.hidden.files.masked or session.hidden.problem):  # the text may come from a hidden file
+        session = formatter.session
+        text = hover_text(await session.request(_POSITION_METHODS["hover"], request_params))
+        # The text may come from a hidden file.
+        if text and (session.hidden_files.restrictions.masked or session.hidden_files.problem):
             definition: Sequence[CodePlace] = ()
             with suppress(ToolError):
-                definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+                definition = places_in(await session.request(_POSITION_METHODS["goToDefinition"], request_params))
             if session.sees_hidden and not definition:
                 return "No definition was found; it may be in a file that is hidden from agents."
-            reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
-            why = next(filter(None, reasons), "")
-            text = f"Its definition is in a file that is hidden from agents by {why}." if why else text
+            reasons: list[str] = await run_blocking(context.signal, lambda: [*map(formatter.hidden_by, definition)])
+            reason = next(filter(None, reasons), "")
+            text = f"Its definition is in a file that is hidden from agents by {reason}." if reason else text
         return text or f"{session.program} knows nothing about this position. Set character to a position on a name."
 
-    async def _told(
+    async def _format_places(
         self,
         find: Callable[[], Sequence[CodePlace]],
         params: LspParams,
         context: ToolContext,
-        teller: Teller,
+        formatter: PlaceFormatter,
         total: int | None = None,
     ) -> str:
         """Find places in a thread, because this may be slow, and format the requested number of them, one per line."""
-        most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
+        limit = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
 
-        def tell() -> tuple[int, list[str]]:
+        def find_and_format() -> tuple[int, list[str]]:
             places = find()
-            return len(places), [*map(teller.line, places[:most])]
+            return len(places), [*map(formatter.format_line, places[:limit])]
 
-        found, lines = await run_blocking(context.signal, tell)
-        left = (found if total is None else total) - len(lines)
+        place_count, lines = await run_blocking(context.signal, find_and_format)
+        omitted_count = (place_count if total is None else total) - len(lines)
         hint = (
-            "raise limit" if found > most and most < MAX_LIMIT
+            "raise limit" if place_count > limit and limit < MAX_LIMIT
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
             else "fix these first"
         )  # fmt: skip
-        more = [f"Not shown: {left} more; {hint}."] if left > 0 else []
-        return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
+        note = [f"Not shown: {omitted_count} more; {hint}."] if omitted_count > 0 else []
+        return "\n".join((*lines, *note)) or f"{formatter.session.program} found nothing."
 
-    async def _all_diagnostics(self, params: LspParams, context: ToolContext, teller: Teller) -> str:
+    async def _all_diagnostics(self, params: LspParams, context: ToolContext, formatter: PlaceFormatter) -> str:
         from tools.lsp.code_locations import place_of  # noqa: PLC0415 - loaded on first use
 
-        session = teller.session
-        if session.widen() or not session.reports:
+        session = formatter.session
+        if session.request_all_reports() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
         if not session.reports:
             return f"{session.program} has not reported on any file yet. Ask about one file, or ask again later."
         reports = [*session.reports.items()]
 
         def find() -> list[CodePlace]:
-            found = ((item.severity, path, item) for path, report in reports for item in report.items)
-            return [place_of(path, item) for _, path, item in sorted(found)]
+            entries = ((item.severity, path, item) for path, report in reports for item in report.items)
+            return [place_of(path, item) for _, path, item in sorted(entries)]
 
-        diagnostics = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
-        more = ", and others whose reports are not kept" if session.forgets else ""
-        return f"{diagnostics}\nFiles that {session.program} has reported on: {len(reports)}{more}."
+        diagnostics = await self._format_places(
+            find, params, context, formatter, sum(report.total for _, report in reports)
+        )
+        note = ", and others whose reports are not kept" if session.has_dropped_reports else ""
+        return f"{diagnostics}\nFiles that {session.program} has reported on: {len(reports)}{note}."
 
     def _intelligence(self) -> CodeIntelligence:
         if self._code is None:

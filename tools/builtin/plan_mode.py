@@ -1,4 +1,4 @@
-"""Plan mode: `enter_plan_mode` allows no changes until a person approves a plan with `exit_plan_mode`."""
+"""Plan mode: after `enter_plan_mode`, no changes are allowed until the user approves a plan with `exit_plan_mode`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_parameters import ToolParams, foreign, object_schema
 from tools.contract.tool_results import ToolResult
 
-MAX_PLAN_CHARS = 30_000  # about as much as a question can show; a person has to read the whole plan
+MAX_PLAN_CHARS = 30_000  # about as much as a question can show; the user has to read the whole plan
 
 
 class EnterPlanModeTool(BuiltinTool[ToolParams]):
     """Enters plan mode. This needs no consent, because it only removes rights.
 
-    `exit_plan_mode` asks a person to restore them.
+    `exit_plan_mode` asks the user to restore them.
     """
 
     name = "enter_plan_mode"
@@ -82,7 +82,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         }
     )
 
-    def check(self, params: ExitPlanModeParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: ExitPlanModeParams, original_names: Mapping[str, str]) -> None:
         if not params.plan.strip():
             raise InvalidToolParamsError(self.name, "'plan' is empty; give the whole plan as Markdown.")
 
@@ -97,18 +97,18 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     async def execute(self, params: ExitPlanModeParams, context: ToolContext) -> ToolResult:
         context.signal.raise_if_aborted()
         _refuse_outside(context)
-        chosen = context.answer.decision if context.answer is not None else Decision.ONCE
-        mode = ApprovalMode.AUTO_EDIT if chosen is Decision.ALWAYS else ApprovalMode.DEFAULT
+        decision = context.answer.decision if context.answer is not None else Decision.ONCE
+        mode = ApprovalMode.AUTO_EDIT if decision is Decision.ALWAYS else ApprovalMode.DEFAULT
         context.client.approval_mode = mode
         if context.services.forget_plan is not None:
             context.services.forget_plan(context.client.key)
-        how = "The user is asked before each change."
+        note = "The user is asked before each change."
         if mode is ApprovalMode.AUTO_EDIT:
-            how = "From now on files are edited without asking."
+            note = "From now on, files are edited without asking the user."
         if context.workspace.scratch is not None:
-            how += " The /tmp of plan mode is gone."
+            note += " Plan mode's own /tmp is gone."
         return ToolResult(
-            llm_content=f"The user approved the plan, and plan mode is off. {how} Start carrying it out.",
+            llm_content=f"The user approved the plan, and plan mode is off. {note} Start carrying it out.",
             return_display=params.plan,
             structured={"approved": True, "approval_mode": mode.value},
         )

@@ -14,10 +14,10 @@ from tools.builtin.file_tools import (
     PathReader,
     ShortPattern,
     check_file_path,
+    display_path,
     gather_options,
+    ignore_flags,
     path_subjects,
-    respects,
-    shown,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS
@@ -30,7 +30,7 @@ from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, sendable_name
 
 _INTEGER = {"type": "integer"}
-# How messages to people describe a converted file
+# How the display text names a converted file, keyed by its kind
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
@@ -77,16 +77,16 @@ class ReadFileTool(PathReader[ReadFileParams]):
         first = start or 1
         if end is not None and end < first:
             raise InvalidToolParamsError(self.name, f"'start_line' {first} is after 'end_line' {end}.")
-        meant = {"offset": first - 1} if end is None else {"offset": first - 1, "limit": end - first + 1}
-        for name, value in meant.items():
+        line_window = {"offset": first - 1} if end is None else {"offset": first - 1, "limit": end - first + 1}
+        for name, value in line_window.items():
             if coerce(arguments.setdefault(name, value), _INTEGER) != value:
                 raise InvalidToolParamsError(
                     self.name, "'start_line'/'end_line' and 'offset'/'limit' mean different lines; give one pair."
                 )
         return arguments
 
-    def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
+    def check(self, params: ReadFileParams, original_names: Mapping[str, str]) -> None:
+        check_file_path(self.name, params.absolute_path, original_names.get("absolute_path", "absolute_path"))
         if params.pages is not None:
             from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
 
@@ -94,7 +94,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 Pages.parse(params.pages)
             except ValueError:
                 raise InvalidToolParamsError(
-                    self.name, f"'pages' must be like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
+                    self.name, f"'pages' must look like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
                 ) from None
 
         if params.chars is not None:
@@ -104,7 +104,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 CharRange.parse(params.chars)
             except ValueError:
                 raise InvalidToolParamsError(
-                    self.name, f"'chars' must be like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
+                    self.name, f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
                 ) from None
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
@@ -118,7 +118,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
             lines = f" (lines {params.offset + 1}-{last})" if params.offset else f" (first {params.limit} lines)"
         elif params.offset:
             lines = f" (from line {params.offset + 1})"
-        return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
+        return f"Read {display_path(params.absolute_path, context.workspace)}{lines}"
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read the file, in a thread if this may block, and record what the model has seen."""
@@ -155,10 +155,10 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 "next_char": reading.next_char,
                 "pages": reading.pages,
             }
-        display = ""  # text that is shown in full needs no display
+        display = ""  # a text file that is returned in full needs no display text
         if not reading.is_text:
-            what = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
-            display = f"{what} file: {location.brief}"
+            action = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
+            display = f"{action} file: {location.brief}"
         elif kind in _SHOWN_AS:
             display = f"Read {_SHOWN_AS[kind]}: {location.brief}"
         elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
@@ -211,26 +211,26 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Merge `include` into `paths`, accept a single string in place of a list, and collect the filter options."""
-        gathered = gather_options(arguments)
+        normalised = gather_options(arguments)
         for name in ("paths", "include", "exclude"):
-            if name in gathered:
-                parsed = coerce(gathered[name], {"type": "array"})
-                gathered[name] = [parsed] if isinstance(parsed, str) else parsed
-        include = gathered.pop("include", None)
+            if name in normalised:
+                parsed = coerce(normalised[name], {"type": "array"})
+                normalised[name] = [parsed] if isinstance(parsed, str) else parsed
+        include = normalised.pop("include", None)
         if include is not None:
-            paths = gathered.get("paths", [])
+            paths = normalised.get("paths", [])
             both_lists = isinstance(paths, list) and isinstance(include, list)
-            gathered["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
-        return gathered
+            normalised["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
+        return normalised
 
-    def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: ReadManyFilesParams, original_names: Mapping[str, str]) -> None:
         for entry in (*params.paths, *(params.exclude or ())):
             if not entry.strip():
                 raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; omit it.")
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
-        named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
-        return f"Read files: {named}"
+        path_list = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
+        return f"Read files: {path_list}"
 
     def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
         return path_subjects(context.workspace, params.paths)
@@ -240,7 +240,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         from tools.files.find.glob_search import PatternRefusedError  # noqa: PLC0415 - loaded on first use
         from tools.files.read.several_files import read_several  # noqa: PLC0415
 
-        git, agent = respects(context.workspace, params.file_filtering_options)
+        git, agent = ignore_flags(context.workspace, params.file_filtering_options)
         try:
             return await run_blocking(
                 context.signal,

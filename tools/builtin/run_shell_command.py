@@ -28,7 +28,7 @@ from tools.text.file_names import shortened_line, shown_whole_path
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
 
-MAX_COMMAND_CHARS = 100_000  # a longer command line is a mistake; Linux accepts 128 kB
+MAX_COMMAND_CHARS = 100_000  # Linux accepts 128 kB in one argument, and a longer command line must be a mistake
 DESCRIBED_CHARS = 200  # characters of the command, and of its folder, in the one-line description of a call
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
@@ -38,7 +38,8 @@ _ALIASES = {
 # Names that other programs use for a timeout in seconds
 _IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more rights.")
-# The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
+# The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell, which
+# exits at once.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
@@ -99,7 +100,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                     del arguments[name]
         return arguments
 
-    def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: ShellParams, original_names: Mapping[str, str]) -> None:
         problem = ""
         if not params.script.strip():
             problem = "'command' is empty; give a command line such as 'git status'."
@@ -109,7 +110,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                 "printf '\\x00'."
             )
         elif params.directory is not None and not params.directory.strip():
-            problem = f"'{spelled['directory']}' is empty; omit it to run in the first workspace folder."
+            problem = f"'{original_names['directory']}' is empty; omit it to run in the first workspace folder."
         if problem:
             raise InvalidToolParamsError(self.name, problem)
 
@@ -176,24 +177,24 @@ class ShellTool(BuiltinTool[ShellParams]):
                 return_display=f"Background job {job.id}: {job.status}",
                 facts=result_text.job_facts(job),
             )
-        before: WorkspaceState | None = None
+        state_before: WorkspaceState | None = None
         if context.services.journal is not None and view.kind is not ViewKind.READING:
-            before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
-        finished = await runner.run(request, context.client.jobs, context.progress)
+            state_before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
+        outcome = await runner.run(request, context.client.jobs, context.progress)
         changes = ""
-        if before is not None:
+        if state_before is not None:
             with suppress(ExhaustedError):  # the command's output is returned in any case
-                look = partial(changes_since, before, context.workspace, context.signal)
-                changes = await run_blocking(context.signal, look)
-        if finished.ending is not Ending.EXITED:
-            message = result_text.timed_out_message(finished, runner.options.silence_seconds)
+                compare = partial(changes_since, state_before, context.workspace, context.signal)
+                changes = await run_blocking(context.signal, compare)
+        if outcome.ending is not Ending.EXITED:
+            message = result_text.timed_out_message(outcome, runner.options.silence_seconds)
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
-        content = result_text.run_content(finished, params.directory)
+        content = result_text.run_content(outcome, params.directory)
         return ToolResult(
             # The changes are a separate part, because the command's output could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
-            return_display=result_text.run_display(finished),
-            facts=result_text.run_facts(finished),
+            return_display=result_text.run_display(outcome),
+            facts=result_text.run_facts(outcome),
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_FACT_CHARS = 1_500  # the result repeats the fact and must stay below 8 kB in any writing system
 # Key in a call's memo, set if no question was needed because the file already contained the fact
-HELD_ALREADY = "memory_held_already"
+ALREADY_SAVED = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(
     {
         "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
@@ -59,15 +59,15 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
-    # The dialogs of Qwen Code and Gemini CLI set these parameters. In this server, the user edits the fact in the
-    # question.
+    # The dialogs of Qwen Code and Gemini CLI set these parameters when the user edits the fact. They are ignored,
+    # because here the user edits the fact in the consent question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
     output_schema = OUTPUT_SCHEMA
 
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self._files = files or MemoryFiles()
 
-    def check(self, params: SaveMemoryParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: SaveMemoryParams, original_names: Mapping[str, str]) -> None:
         from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - not needed at startup
 
         if not entry_of(params.fact):
@@ -75,8 +75,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
 
     def get_description(self, params: SaveMemoryParams, context: ToolContext) -> str:
         scope = self._scope(params, context)
-        whom = "this project" if scope == "project" else "all projects"
-        return f"Remember for {whom}: {brief(params.fact.strip())}"
+        audience = "this project" if scope == "project" else "all projects"
+        return f"Remember for {audience}: {brief(params.fact.strip())}"
 
     def subjects(self, params: SaveMemoryParams, context: ToolContext) -> Sequence[Subject]:
         location = self._files.file(self._scope(params, context), context.workspace).location
@@ -91,7 +91,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             context.signal, lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings)
         )
         if question is None:
-            context.memo[HELD_ALREADY] = (params, True)
+            context.memo[ALREADY_SAVED] = (params, True)
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
@@ -100,7 +100,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - loaded on first use
 
         scope = self._scope(params, context)
-        adds = context.kept(HELD_ALREADY, params) is None
+        adds = context.kept(ALREADY_SAVED, params) is None
         fact, is_users = settled_text(params.fact, context.answer)
 
         def work() -> ToolResult:

@@ -23,9 +23,9 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one skill's description in the list of tools
-MAX_NAMED = 50  # maximum number of skills listed in an error
+MAX_LISTED = 50  # maximum number of skills listed in an error
 SHORT_CHARS = 2  # words up to this length match almost anything
-MAX_FITTING = 5  # maximum number of skills that a search returns
+MAX_MATCHES = 5  # maximum number of skills that a search returns
 MAX_REASONS = 10  # maximum number of reasons for unused skills in an error
 
 
@@ -52,32 +52,35 @@ class SkillTool(BuiltinTool[SkillParams]):
     def get_description(self, params: SkillParams, context: ToolContext) -> str:
         return f"Load the skill {brief(params.skill)}"
 
-    async def known(
-        self, workspace: Workspace, rights: Rights, relayed: Iterable[RelayedSkill], signal: AbortSignal
+    async def find_skills(
+        self, workspace: Workspace, rights: Rights, relayed_skills: Iterable[RelayedSkill], signal: AbortSignal
     ) -> Skills:
         """Return the skills that a client with this workspace and these rights may load."""
         # Clients restricted to certain folders or scopes get no skills from the home folder.
         with_home = not rights.roots and rights.scopes is None
         skills = await run_blocking(signal, lambda: self._folders.find(workspace, with_home=with_home, signal=signal))
-        for skill in relayed:
+        for skill in relayed_skills:
             skills.add(skill)
         return skills
 
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
-        skills = await self.known(context.workspace, context.rights, (), context.signal)
+        skills = await self.find_skills(context.workspace, context.rights, (), context.signal)
         name = shortened_line(params.skill, MAX_NAME_CHARS)
-        # Fresh lists may take a long time, so upstreams are asked for them only if no known list has the skill.
+        # Fetching fresh lists may take a long time, so upstreams are queried only if no known list has the skill.
         for is_fresh in (False, True):
-            for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
+            for skill in await context.relayed_skills(is_fresh) if name not in skills.by_name else ():
                 skills.add(skill)
-        skill = skills.found.get(name)
+        skill = skills.by_name.get(name)
         if skill is None:
-            near = difflib.get_close_matches(params.skill, skills.found, n=3, cutoff=0.5)
-            known = [*near, *(each for each in skills.found if each not in near)]
-            more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-            available = f"{', '.join(known[:MAX_NAMED]) or 'none'}{more}"
-            said = f"There is no skill '{brief(params.skill)}'. Available: {available}."
-            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
+            similar_names = difflib.get_close_matches(params.skill, skills.by_name, n=3, cutoff=0.5)
+            known_names = [
+                *similar_names,
+                *(skill_name for skill_name in skills.by_name if skill_name not in similar_names),
+            ]
+            overflow = f" and {len(known_names) - MAX_LISTED} more" if len(known_names) > MAX_LISTED else ""
+            available = f"{', '.join(known_names[:MAX_LISTED]) or 'none'}{overflow}"
+            message = f"There is no skill '{brief(params.skill)}'. Available: {available}."
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([message, *skills.problems[:MAX_REASONS]]))
         if isinstance(skill, RelayedSkill):
             text = await skill.read()
             if len(text) > MAX_SKILL_BYTES:
@@ -87,57 +90,57 @@ class SkillTool(BuiltinTool[SkillParams]):
                     f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
                     "it.",
                 )
-            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_NAMED])
-            where = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
-            return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
-        where = f"The skill is in {shown_whole_path(skill.folder)}."
-        client, why = context.client, ""  # why the client's file tools cannot read the folder
+            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_LISTED])
+            location = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
+            return ToolResult(f"{text}\n\n---\n{location}", return_display=f"Loaded the skill {skill.name}")
+        location = f"The skill is in {shown_whole_path(skill.folder)}."
+        client, reason = context.client, ""  # why the client's file tools cannot read the folder
         if not is_inside(skill.folder, context.workspace.roots):
             if client.is_anonymous:
-                why = "this client sends no session or token, so nothing is kept for it"
-            elif not skill.lies_among_skills:
-                why = "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
+                reason = "this client sends no session or token, so nothing is kept for it"
+            elif not skill.is_in_skills_folder:
+                reason = "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
             else:
                 client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, skill.folder)))
-        if why:
-            where += f" File tools cannot read it: {why}."
+        if reason:
+            location += f" File tools cannot read it: {reason}."
         else:
             names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
-            where += f" Read its files by their path, such as {shown_whole_path(os.path.join(skill.folder, '...'))}."
-            where += " Its other files:" + ("".join(f"\n- {shown_whole_path(name)}" for name in names) or " none")
-            where += "\n- and more" if has_more else ""
-        return ToolResult(f"{skill.text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
+            location += f" Read its files by their path, such as {shown_whole_path(os.path.join(skill.folder, '...'))}."
+            location += " Its other files:" + ("".join(f"\n- {shown_whole_path(name)}" for name in names) or " none")
+            location += "\n- and more" if has_more else ""
+        return ToolResult(f"{skill.text}\n\n---\n{location}", return_display=f"Loaded the skill {skill.name}")
 
 
-def told_skills(skills: Skills) -> str:
+def describe_skills(skills: Skills) -> str:
     """List skills for the tool description: names with descriptions while there is room, then names alone."""
     lines: list[str] = []
-    found = list(skills.found.values())
+    all_skills = list(skills.by_name.values())
     room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
-    names_left = sum(len(skill.name) + 2 for skill in found)
-    for skill in found:
-        line = f"\n- {skill.name}: {skill.about[:MAX_ABOUT_CHARS]}"
-        if len(line) + names_left - len(skill.name) - 2 > room:
+    name_chars_left = sum(len(skill.name) + 2 for skill in all_skills)
+    for skill in all_skills:
+        line = f"\n- {skill.name}: {skill.description[:MAX_ABOUT_CHARS]}"
+        if len(line) + name_chars_left - len(skill.name) - 2 > room:
             break
         lines.append(line)
-        room, names_left = room - len(line), names_left - len(skill.name) - 2
-    rest = [skill.name for skill in found[len(lines) :]]
-    named = ", ".join(rest)
-    if len(named) > room:
-        kept = named[:room].rpartition(", ")[0]
-        count = len(rest) - (kept.count(", ") + 1 if kept else 0)
-        named = f"{kept}, and {count} more; search_tools finds them"
-    return " Skills:" + "".join(lines) + (f"\nOthers: {named}." if rest else "") if found else ""
+        room, name_chars_left = room - len(line), name_chars_left - len(skill.name) - 2
+    rest = [skill.name for skill in all_skills[len(lines) :]]
+    names = ", ".join(rest)
+    if len(names) > room:
+        fitting_names = names[:room].rpartition(", ")[0]
+        count = len(rest) - (fitting_names.count(", ") + 1 if fitting_names else 0)
+        names = f"{fitting_names}, and {count} more; search_tools finds them"
+    return " Skills:" + "".join(lines) + (f"\nOthers: {names}." if rest else "") if all_skills else ""
 
 
-def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
+def add_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolResult:
     """Extend the result of a tool search with the skills that match words of the query."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
-    texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
+    texts = {name: f"{name} {skill.description}".casefold() for name, skill in skills.by_name.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
-    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_FITTING]
+    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_MATCHES]
     if not best:
-        return found
-    lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(found.llm_content), "Skills (load them with the tool skill):", *lines])
-    return replace(found, llm_content=text, structured={**(found.structured or {}), "skills": best})
+        return search_result
+    lines = [f"{name}: {skills.by_name[name].description[:MAX_ABOUT_CHARS]}" for name in best]
+    text = "\n".join([str(search_result.llm_content), "Skills (load them with the tool skill):", *lines])
+    return replace(search_result, llm_content=text, structured={**(search_result.structured or {}), "skills": best})

@@ -70,13 +70,15 @@ class TaskTool(BuiltinTool[TaskParams]):
         self._agents = {agent.name: agent for agent in agents}
         self._runner = runner
         self._environment = os.environ if environment is None else environment
-        about = (f": {one_line(agent.description)}" if agent.description else "" for agent in agents)
-        lines = (f"- {one_line(agent.name)}{what}" for agent, what in zip(agents, about, strict=True))
+        descriptions = (f": {one_line(agent.description)}" if agent.description else "" for agent in agents)
+        lines = (
+            f"- {one_line(agent.name)}{description}" for agent, description in zip(agents, descriptions, strict=True)
+        )
         self.description = "\n".join([PURPOSE, *lines])
         self._schema = published_schema(full_schema(TaskParams))
-        named = self._schema["properties"]["subagent_type"]
-        named["enum"] = list(self._agents)
-        named.pop("default", None)
+        name_schema = self._schema["properties"]["subagent_type"]
+        name_schema["enum"] = list(self._agents)
+        name_schema.pop("default", None)
         if len(self._agents) > 1:
             self._schema["required"] = [*self._schema["required"], "subagent_type"]
 
@@ -87,22 +89,24 @@ class TaskTool(BuiltinTool[TaskParams]):
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Fill in the name of the only agent, or match the given name regardless of case."""
-        named = arguments.get("subagent_type")
-        if named is None and len(self._agents) == 1:
+        agent_name = arguments.get("subagent_type")
+        if agent_name is None and len(self._agents) == 1:
             arguments["subagent_type"] = next(iter(self._agents))
-        elif isinstance(named, str) and named not in self._agents:
-            alike = [name for name in self._agents if name.casefold() == named.strip().casefold()]
-            arguments["subagent_type"] = alike[0] if len(alike) == 1 else named
+        elif isinstance(agent_name, str) and agent_name not in self._agents:
+            matches = [name for name in self._agents if name.casefold() == agent_name.strip().casefold()]
+            arguments["subagent_type"] = matches[0] if len(matches) == 1 else agent_name
         return arguments
 
-    def check(self, params: TaskParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: TaskParams, original_names: Mapping[str, str]) -> None:
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
             raise InvalidToolParamsError(
                 self.name, f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' is one of: {names}."
             )
         if not params.prompt.strip() or "\0" in params.prompt:
-            raise InvalidToolParamsError(self.name, "'prompt' is empty or contains NUL; describe the task as text.")
+            raise InvalidToolParamsError(
+                self.name, "'prompt' is empty or contains a NUL character; describe the task as text."
+            )
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
@@ -115,10 +119,10 @@ class TaskTool(BuiltinTool[TaskParams]):
         agent = self._agents[params.subagent_type]
         return ExecConfirmation(
             title=f"Hand a task to the agent {agent.name}, which runs outside the sandbox",
-            command=f"{agent.shown}\n\n{params.prompt}",
+            command=f"{agent.display_command}\n\n{params.prompt}",
             directory=context.workspace.first_root,
             description=params.description,
-            state=agent.shown,
+            state=agent.display_command,
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:

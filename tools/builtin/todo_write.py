@@ -1,7 +1,7 @@
 """`todo_write`: replaces the model's whole todo list. There is one list per client and workspace folder.
 
 The lists are a model's working notes, replaced many times an hour, so they are kept only in memory, while the server
-runs. Nobody expects a file on disk for a plan, and servers need not share the lists.
+runs. A plan needs no file on disk, and replicas of the server need not share the lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools.text.file_names import one_line
 
 # Qwen Code has the first three values, and Gemini CLI has all of them.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-MAX_LISTS = 250  # the oldest list is dropped first; 250 lists of the maximum size take about 100 MB
+MAX_LISTS = 250  # the least recently written list is dropped first; 250 lists of maximum size take about 100 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +122,31 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
 
         A todo without an id gets its number in the list as its id, or the next free number.
         """
-        given = coerce(arguments.get("todos"), {"type": "array"})
-        if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
+        raw_todos = coerce(arguments.get("todos"), {"type": "array"})
+        if not isinstance(raw_todos, list) or len(cast("list[Any]", raw_todos)) > MAX_TODOS:
             return arguments
-        todos, taken = list(cast("list[Any]", given)), set[Any]()
-        for at, todo in enumerate(todos):
+        todos, used_ids = list(cast("list[Any]", raw_todos)), set[Any]()
+        for index, todo in enumerate(todos):
             if not isinstance(todo, dict):
                 continue
             fields = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}
-            todos[at] = fields
-            described = fields.pop("description", None)  # Gemini CLI's name for `content`
-            if described is not None and fields.setdefault("content", described) != described:
+            todos[index] = fields
+            description = fields.pop("description", None)  # Gemini CLI's name for `content`
+            if description is not None and fields.setdefault("content", description) != description:
                 raise InvalidToolParamsError(
                     self.name,
                     "'content' and 'description' of a todo mean the same but have different values; give one.",
                 )
             if isinstance(identity := coerce(fields.get("id"), {"type": "string"}), str):
-                taken.add(identity)
+                used_ids.add(identity)
         for number, todo in enumerate(todos, start=1):
             if isinstance(todo, dict) and "id" not in todo:
-                todo["id"] = next(other for other in map(str, count(number)) if other not in taken)
-                taken.add(todo["id"])
+                todo["id"] = next(candidate for candidate in map(str, count(number)) if candidate not in used_ids)
+                used_ids.add(todo["id"])
         arguments["todos"] = todos
         return arguments
 
-    def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: TodoWriteParams, original_names: Mapping[str, str]) -> None:
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
             problem = ""
@@ -171,14 +171,14 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists.replace(context.client.key, context.workspace, todos)
         is_kept = not context.client.is_anonymous
         notes: list[str] = []
-        under_way = sum(todo.status == "in_progress" for todo in todos)
-        if under_way > 1:
-            notes.append(f"{under_way} todos are in progress; keep one at a time.")
+        in_progress_count = sum(todo.status == "in_progress" for todo in todos)
+        if in_progress_count > 1:
+            notes.append(f"{in_progress_count} todos are in progress; keep one at a time.")
         if not is_kept:
             notes.append("The list is not stored, because this client sends no session or token. Keep it yourself.")
-        total, done = len(todos), sum(todo.status == "completed" for todo in todos)
-        said = f"The todo list has {total} {'todo' if total == 1 else 'todos'} now, {done} completed:"
-        lines = [said if todos else "The todo list is empty now."]
+        total, completed_count = len(todos), sum(todo.status == "completed" for todo in todos)
+        heading = f"The todo list has {total} {'todo' if total == 1 else 'todos'} now, {completed_count} completed:"
+        lines = [heading if todos else "The todo list is empty now."]
         room = MAX_TEXT_CHARS
         for number, todo in enumerate(todos, start=1):
             line = f"{number}. [{todo.status}] {one_line(todo.content)}"
@@ -187,11 +187,11 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
                 lines.append(f"[{total - number + 1} more, not repeated here]")
                 break
             lines.append(line)
-        shown: list[Mapping[str, str]] = [
+        items: list[Mapping[str, str]] = [
             {"id": todo.id, "content": todo.content, "status": todo.status} for todo in todos
         ]
         return ToolResult(
             llm_content="\n".join([*lines, *notes]),
-            return_display=TodoListDisplay(tuple(shown)),
-            structured={"todos": shown, "kept": is_kept, "notes": notes},
+            return_display=TodoListDisplay(tuple(items)),
+            structured={"todos": items, "kept": is_kept, "notes": notes},
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_tools import COMMON_OUTPUT, author_of, change_and_tell_errors
+from tools.builtin.file_tools import COMMON_OUTPUT, author_of, change_and_report_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
@@ -70,7 +70,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
         author = _author(self.name, context)
 
-        def look() -> ToolResult:
+        def list_recorded() -> ToolResult:
             from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - loaded on first use
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
@@ -81,7 +81,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
                 structured={"changes": [change_as_json(change, "change_id") for change in changes]},
             )
 
-        return await run_blocking(context.signal, look)
+        return await run_blocking(context.signal, list_recorded)
 
 
 class UndoParams(ToolParams):
@@ -141,10 +141,10 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        found: JournaledChange | None = context.memo.get(_CHANGE, (None, None))[1]
-        is_inside = found is not None and context.workspace.holds(found.path)
-        return await change_and_tell_errors(
-            context, context.workspace.at(found.path) if found is not None and is_inside else None, make
+        change: JournaledChange | None = context.memo.get(_CHANGE, (None, None))[1]
+        is_inside = change is not None and context.workspace.holds(change.path)
+        return await change_and_report_errors(
+            context, context.workspace.at(change.path) if change is not None and is_inside else None, make
         )
 
     def _change(self, params: UndoParams, context: ToolContext) -> JournaledChange:

@@ -38,7 +38,7 @@ class WebSearchParams(ToolParams):
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web with the operator's settings. When these change, a new tool object is created.
+    """Searches the web with the operator's settings. When the settings change, a new tool object is created.
 
     The URL opener is created by the first call and then reused.
     """
@@ -70,20 +70,20 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         """Return True if a provider is set up."""
         return bool(self._settings.providers)
 
-    def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
+    def check(self, params: WebSearchParams, original_names: Mapping[str, str]) -> None:
         provider, names, problem = params.provider, self._settings.names, ""
         if not params.query.strip():
-            problem = f"'{spelled['query']}' is empty; give a few words to search for."
+            problem = f"'{original_names['query']}' is empty; give a few words to search for."
         elif provider is not None and not provider.strip():
             problem = "'provider' is empty; omit it for the default."
-        elif provider is not None and names and _named(params) not in names:
+        elif provider is not None and names and _provider_name(params) not in names:
             problem = f"the provider '{brief(provider)}' is not set up. Available: {', '.join(names)}."
         if problem:
             raise InvalidToolParamsError(self.name, problem)
 
     def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
-        whom = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
-        return f'Search the web for "{brief(params.query.strip())}"{whom}'
+        provider_note = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
+        return f'Search the web for "{brief(params.query.strip())}"{provider_note}'
 
     def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
         return (HostSubject(self._provider(params).target.host),)
@@ -99,20 +99,20 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
-        from tools.web.search_providers import report  # noqa: PLC0415 - loaded on first use
+        from tools.web.search_providers import format_results  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         provider = self._provider(params)
         query = params.query.strip()
         try:
-            found = await provider.search(query, params.limit, self._opener())
+            response = await provider.search(query, params.limit, self._opener())
         except ToolError as error:
-            others = ", ".join(name for name in self._settings.names if name != provider.name)
-            hint = f" Or use another provider: {others}." if others else ""
+            other_names = ", ".join(name for name in self._settings.names if name != provider.name)
+            hint = f" Or use another provider: {other_names}." if other_names else ""
             raise ToolError(error.code, f"{error.message}{hint}") from None
-        count = len(found.results)
+        count = len(response.results)
         return ToolResult(
-            llm_content=report(query, provider.title, found),
+            llm_content=format_results(query, provider.title, response),
             return_display=f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
             facts={"provider": provider.name, "results": count},
         )
@@ -121,7 +121,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         """Return the provider to ask. Raises `no_search_provider` if none is set up."""
         from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - loaded on first use
 
-        settings = self._settings.named(_named(params))
+        settings = self._settings.provider(_provider_name(params))
         if settings is None:
             raise ToolError(
                 ToolErrorType.NO_SEARCH_PROVIDER,
@@ -132,5 +132,5 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         return SearchProvider(settings)
 
 
-def _named(params: WebSearchParams) -> str | None:
+def _provider_name(params: WebSearchParams) -> str | None:
     return params.provider.strip().lower() if params.provider is not None else None

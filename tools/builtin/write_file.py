@@ -14,7 +14,7 @@ from tools.builtin.file_tools import (
     SHA256_PATTERN,
     ChangeParams,
     ChangingTool,
-    shown,
+    display_path,
 )
 from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_parameters import foreign, object_schema
@@ -63,7 +63,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     )
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
-        return f"Write {shown(params.file_path, context.workspace)}"
+        return f"Write {display_path(params.file_path, context.workspace)}"
 
     def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
         from tools.files.change.file_change import plan_write  # noqa: PLC0415 - loaded on first use

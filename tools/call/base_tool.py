@@ -348,12 +348,12 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         """Rewrite older forms of the arguments, if they differ in more than names. Called before validation."""
         return arguments
 
-    def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:
+    def check(self, params: BuiltinParamsT, original_names: Mapping[str, str]) -> None:
         """Check what the schema cannot express.
 
         Args:
             params: The validated parameters.
-            spelled: The parameters of the call, each mapped to the name that the call used for it.
+            original_names: The parameters of the call, each mapped to the name that the call used for it.
 
         Raises:
             InvalidToolParamsError: A value is invalid, or values contradict each other.

@@ -26,8 +26,8 @@ from tools.text.file_names import one_line, shown_whole_path
 
 LINE_CHARS = 200  # maximum length of a line, or of a place's description
 HOVER_CHARS = 6_000
-DEEPEST = 20  # maximum depth of nested symbols
-MAX_LOOKED_AT = 20_000  # maximum number of entries examined in one response
+MAX_DEPTH = 20  # maximum depth of nested symbols
+MAX_ENTRIES = 20_000  # maximum number of entries examined in one response
 MAX_CHARS = 32_000_000  # maximum total length of the files whose lines one result shows
 _KINDS = (  # the protocol's symbol kinds, in the order of their numbers
     (  # noqa: SIM905 - a list would take thirty lines
@@ -43,40 +43,40 @@ class CodePlace:
 
     uri: Any
     start: DocumentPosition
-    said: str = ""
+    description: str = ""
     depth: int = 0
 
 
 def places_in(answer: Any) -> list[CodePlace]:
     """Return the places in a `Location`, a `LocationLink`, or an array of these, without duplicates."""
-    found: dict[tuple[str, DocumentPosition], CodePlace] = {}
-    for given in (as_list(answer) or [answer])[:MAX_LOOKED_AT]:
-        item = as_object(given)
+    places: dict[tuple[str, DocumentPosition], CodePlace] = {}
+    for entry in (as_list(answer) or [answer])[:MAX_ENTRIES]:
+        item = as_object(entry)
         uri = item.get("targetUri", item.get("uri"))
         start = start_of(item.get("targetSelectionRange", item.get("range")))
         if isinstance(uri, str) and start is not None:
-            found.setdefault((uri, start), CodePlace(uri, start))
-    return list(found.values())
+            places.setdefault((uri, start), CodePlace(uri, start))
+    return list(places.values())
 
 
 def symbols_in(answer: Any, uri: str = "") -> Iterator[CodePlace]:
     """Yield the symbols of a document or the workspace. Nested symbols follow their parents."""
-    waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MAX_LOOKED_AT])]
-    left = MAX_LOOKED_AT
-    while waiting and left:
-        left -= 1
-        item, depth = waiting.pop()
+    stack = [(as_object(item), 0) for item in reversed(as_list(answer)[:MAX_ENTRIES])]
+    remaining = MAX_ENTRIES
+    while stack and remaining:
+        remaining -= 1
+        item, depth = stack.pop()
         place = as_object(item.get("location"))
         start = start_of(item.get("selectionRange", item.get("range", place.get("range")))) or DocumentPosition(0, 0)
         name, kind = item.get("name"), item.get("kind")
         if isinstance(name, str):
-            what = _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
-            inside = item.get("containerName")
-            where = f" in {inside}" if isinstance(inside, str) and inside else ""
-            yield CodePlace(place.get("uri", uri), start, f"{what} {_short(name)}{_short(where)}", depth)
-        if depth < DEEPEST:
-            children = as_list(item.get("children"))[:left]
-            waiting += ((as_object(child), depth + 1) for child in reversed(children))
+            kind_name = _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
+            container = item.get("containerName")
+            suffix = f" in {container}" if isinstance(container, str) and container else ""
+            yield CodePlace(place.get("uri", uri), start, f"{kind_name} {_short(name)}{_short(suffix)}", depth)
+        if depth < MAX_DEPTH:
+            children = as_list(item.get("children"))[:remaining]
+            stack += ((as_object(child), depth + 1) for child in reversed(children))
 
 
 def place_of(path: str, item: Diagnostic) -> CodePlace:
@@ -98,75 +98,76 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadFile:
-    shown: str
+class _FileLines:
+    display_path: str
     lines: list[str] | None  # `None` if the lines are not shown
-    why: str = ""  # the reason, if a rule hides the lines
+    hidden_by: str = ""  # the rule or ignore file that hides the lines, or an empty string
 
 
 @dataclass(slots=True)
-class Teller:
+class PlaceFormatter:
     """Describes places for one client. Blocking, because it reads the lines of the places.
 
-    The caller has already checked that the client may read the file `asked`.
+    The caller has already checked that the client may read `requested_file`.
     """
 
     workspace: Workspace
     session: LanguageServerSession
-    asked: Location | None = None
-    _files: dict[str, _ReadFile] = field(default_factory=dict[str, _ReadFile])
-    _left: int = MAX_CHARS
+    requested_file: Location | None = None
+    _files: dict[str, _FileLines] = field(default_factory=dict[str, _FileLines])
+    _remaining_chars: int = MAX_CHARS
 
-    def hides(self, place: CodePlace) -> str:
-        """Return why the client may not see a place, or an empty string."""
-        return self._file_of(place).why
+    def hidden_by(self, place: CodePlace) -> str:
+        """Return what hides a place from the client, such as a rule, or an empty string."""
+        return self._file_of(place).hidden_by
 
-    def line(self, place: CodePlace) -> str:
+    def format_line(self, place: CodePlace) -> str:
         file, (number, units) = self._file_of(place), place.start
-        if file.why:
-            return f"{file.shown}:{number + 1} (hidden from agents by {file.why})"
-        said = f" {'  ' * place.depth}{place.said}" if place.said else ""
+        if file.hidden_by:
+            return f"{file.display_path}:{number + 1} (hidden from agents by {file.hidden_by})"
+        description = f" {'  ' * place.depth}{place.description}" if place.description else ""
         if file.lines is None or number >= len(file.lines):
-            gone = "" if file.lines is None else " (no such line)"
-            return f"{file.shown}:{number + 1}{gone}:{said}".rstrip(":")
+            note = "" if file.lines is None else " (no such line)"
+            return f"{file.display_path}:{number + 1}{note}:{description}".rstrip(":")
         line = file.lines[number]
         return (
-            f"{file.shown}:{number + 1}:{self.session.characters(line, units) + 1}:{said or f' {_short(line.strip())}'}"
+            f"{file.display_path}:{number + 1}:{self.session.characters(line, units) + 1}:"
+            f"{description or f' {_short(line.strip())}'}"
         )
 
-    def _file_of(self, place: CodePlace) -> _ReadFile:
-        raw = place.uri if isinstance(place.uri, str) else ""
-        path = path_of(raw)
-        key = path if path is not None else raw
+    def _file_of(self, place: CodePlace) -> _FileLines:
+        raw_uri = place.uri if isinstance(place.uri, str) else ""
+        path = path_of(raw_uri)
+        key = path if path is not None else raw_uri
         if key not in self._files and path is not None:
-            self._files[key] = self._look(path)
+            self._files[key] = self._read_file(path)
         elif key not in self._files:
-            hides = self.session.hidden.files.masked or self.session.hidden.problem
-            why = "a rule or an ignore file that may apply (the path is unknown)" if hides else ""
-            self._files[key] = _ReadFile(_short(raw) or "(no place)", None, why)
+            hides_files = self.session.hidden_files.restrictions.masked or self.session.hidden_files.problem
+            reason = "a rule or an ignore file that may apply (the path is unknown)" if hides_files else ""
+            self._files[key] = _FileLines(_short(raw_uri) or "(no place)", None, reason)
         return self._files[key]
 
-    def _look(self, named: str) -> _ReadFile:
+    def _read_file(self, raw_path: str) -> _FileLines:
         try:
-            path = os.path.realpath(named)
+            path = os.path.realpath(raw_path)
         except OSError:
-            return _ReadFile(shown_whole_path(named), None)
+            return _FileLines(shown_whole_path(raw_path), None)
         if not any(contains(root, path) for root in self.workspace.roots):
-            return _ReadFile(shown_whole_path(named), None)
+            return _FileLines(shown_whole_path(raw_path), None)
         location = self.workspace.at(path)
-        shown = location.relative if location.root == self.workspace.roots[0] else location.path
-        shown = shown_whole_path(shown)
-        why = ""
-        if self.asked is None or self.asked.path != path:
+        display_path = location.relative if location.root == self.workspace.roots[0] else location.path
+        display_path = shown_whole_path(display_path)
+        reason = ""
+        if self.requested_file is None or self.requested_file.path != path:
             try:
-                why = why_hidden(self.workspace, location) or ""
+                reason = why_hidden(self.workspace, location) or ""
             except ToolError:
-                why = "an ignore file that is not understood"
+                reason = "an ignore file that is not understood"
         try:
-            if why or self._left < 0:
-                return _ReadFile(shown, None, why)
+            if reason or self._remaining_chars < 0:
+                return _FileLines(display_path, None, reason)
             text = read_document(self.workspace, location)[1]
-            self._left -= len(text)
-            return _ReadFile(shown, lines_of(text))
+            self._remaining_chars -= len(text)
+            return _FileLines(display_path, lines_of(text))
         except ToolError:
-            return _ReadFile(shown, None)
+            return _FileLines(display_path, None)

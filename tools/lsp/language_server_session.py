@@ -34,11 +34,11 @@ from tools.machine.threads import THREADS
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
-HEAD_BYTES = 1 << 12  # maximum size of a message's header
-MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
-LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
-MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # at a higher rate, the connection is ended
-WAITING_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
+MAX_HEADER_BYTES = 1 << 12  # maximum size of a message's header
+MAX_MESSAGE_BYTES, MAX_MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
+LARGE_MESSAGE_BYTES = 1 << 18  # larger messages are parsed in a thread
+MAX_MESSAGES_PER_SECOND, MAX_BYTES_PER_SECOND = 5_000, 64 << 20  # at a higher rate, the connection is ended
+MAX_UNREAD_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
 
@@ -52,11 +52,11 @@ def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-class AnswerError(Exception):
+class ResponseError(Exception):
     """The server answered a request with an error. The text of that error is the message of this exception."""
 
 
-class EndedError(Exception):
+class ConnectionEndedError(Exception):
     """The connection has ended. The connection's `problem` says why."""
 
 
@@ -64,33 +64,36 @@ class LanguageServerConnection:
     """The connection to a server. Once it has ended, `problem` says why.
 
     Args:
-        answer: Answers a request from the server. Raises a `LookupError` for an unknown method.
-        hear: Receives a notification.
-        lose: Called once when the connection has ended.
+        on_request: Answers a request from the server. Raises a `LookupError` for an unknown method.
+        on_notification: Receives a notification.
+        on_end: Called once when the connection has ended.
     """
 
     def __init__(
-        self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
+        self,
+        on_request: Callable[[str, Any], Any],
+        on_notification: Callable[[str, Any], None],
+        on_end: Callable[[], None],
     ) -> None:
-        # Why the connection has ended, to complete a sentence that begins with the server's name. Empty before the end.
+        # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
         self.problem = ""
         self.ended = asyncio.Event()
-        self.heard = 0  # number of messages received
-        self._answer, self._hear, self._lose = answer, hear, lose
-        self._waiting: dict[int, asyncio.Future[Json]] = {}
-        self._last = 0
+        self.message_count = 0  # messages received
+        self._on_request, self._on_notification, self._on_end = on_request, on_notification, on_end
+        self._pending: dict[int, asyncio.Future[Json]] = {}
+        self._last_id = 0
         self._writer: asyncio.WriteTransport | None = None
         self._reader: asyncio.ReadTransport | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._read_task: asyncio.Task[None] | None = None
 
-    async def open(self, output: int, given: int) -> None:
-        """Start reading from the descriptor `output` and writing to `given`. Both are closed with the connection."""
-        loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
-        writing = os.fdopen(given, "wb", buffering=0)
-        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
-        reading = os.fdopen(output, "rb", buffering=0)
-        self._reader, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), reading)
-        self._reading = asyncio.create_task(self._read(stream), name="language server")
+    async def open(self, output_fd: int, input_fd: int) -> None:
+        """Start reading from `output_fd` and writing to `input_fd`. Both are closed with the connection."""
+        loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
+        input_pipe = os.fdopen(input_fd, "wb", buffering=0)
+        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
+        output_pipe = os.fdopen(output_fd, "rb", buffering=0)
+        self._reader, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output_pipe)
+        self._read_task = asyncio.create_task(self._read(stream), name="language server")
 
     def notify(self, method: str, params: Json) -> None:
         self._send({"method": method, "params": params})
@@ -99,23 +102,23 @@ class LanguageServerConnection:
         """Send a request and return the result.
 
         Raises:
-            AnswerError: The server answered with an error.
+            ResponseError: The server answered with an error.
             TimeoutError: The server did not answer in time.
-            EndedError: The connection ended before the answer.
+            ConnectionEndedError: The connection ended before the answer.
         """
-        self._last += 1
-        identity, answer = self._last, asyncio.get_running_loop().create_future()
-        self._waiting[identity] = answer
+        self._last_id += 1
+        request_id, response = self._last_id, asyncio.get_running_loop().create_future()
+        self._pending[request_id] = response
         try:
-            self._send({"id": identity, "method": method, "params": params})
+            self._send({"id": request_id, "method": method, "params": params})
             async with asyncio.timeout(seconds):
-                message = await answer
+                message = await response
         finally:
-            del self._waiting[identity]
-            if not answer.done() or answer.cancelled():
-                self.notify("$/cancelRequest", {"id": identity})
+            del self._pending[request_id]
+            if not response.done() or response.cancelled():
+                self.notify("$/cancelRequest", {"id": request_id})
         if "error" in message:
-            raise AnswerError(str(as_object(message["error"]).get("message", "")) or "no message")
+            raise ResponseError(str(as_object(message["error"]).get("message", "")) or "no message")
         return message.get("result")
 
     def end(self, problem: str) -> None:
@@ -128,58 +131,64 @@ class LanguageServerConnection:
             self._reader.close()
         if self._writer is not None and not self._writer.is_closing():
             self._writer.abort()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(EndedError)
-        if self._reading is not None:
-            self._reading.cancel()
-        self._lose()
+        for response in self._pending.values():
+            if not response.done():
+                response.set_exception(ConnectionEndedError)
+        if self._read_task is not None:
+            self._read_task.cancel()
+        self._on_end()
 
     def _send(self, message: Json) -> None:
         if self._writer is None or self.problem:
             return
         body = to_json({"jsonrpc": "2.0", **message}, inf_nan_mode="null")
         self._writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        if self._writer.get_write_buffer_size() > WAITING_BYTES:
+        if self._writer.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self.end("does not read its input")
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
-        began, messages, size = loop.time(), 0, 0
+        window_start, messages, size = loop.time(), 0, 0
         try:
             while True:
                 length = _length(await stream.readuntil(b"\r\n\r\n"))
-                if loop.time() > began + 1:
-                    began, messages, size = loop.time(), 0, 0
+                if loop.time() > window_start + 1:
+                    window_start, messages, size = loop.time(), 0, 0
                 messages, size = messages + 1, size + length
-                if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
+                if messages > MAX_MESSAGES_PER_SECOND or size > MAX_BYTES_PER_SECOND:
                     return self.end("sent too much data")
-                started = loop.time()
+                started_at = loop.time()
                 body = await stream.readexactly(length)
-                self._take(await THREADS.run(partial(_parsed, body)) if length > LARGE_BYTES else _parsed(body))
-                await asyncio.sleep(min(loop.time() - started, 0.05) if length > HEAD_BYTES else 0)
+                self._dispatch(
+                    await THREADS.run(partial(_parse, body)) if length > LARGE_MESSAGE_BYTES else _parse(body)
+                )
+                await asyncio.sleep(min(loop.time() - started_at, 0.05) if length > MAX_HEADER_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
         except Exception:
             logger.info("a message from a language server cannot be parsed", exc_info=True)
             self.end("sent an invalid message")
 
-    def _take(self, given: Any) -> None:
-        message, self.heard = as_object(given), self.heard + 1
-        method, identity = message.get("method"), message.get("id")
-        if isinstance(method, str) and isinstance(identity, int | str):
+    def _dispatch(self, raw_message: Any) -> None:
+        message, self.message_count = as_object(raw_message), self.message_count + 1
+        method, message_id = message.get("method"), message.get("id")
+        if isinstance(method, str) and isinstance(message_id, int | str):
             try:
-                self._send({"id": identity, "result": self._answer(method, message.get("params"))})
+                self._send({"id": message_id, "result": self._on_request(method, message.get("params"))})
             except LookupError:
-                self._send({"id": identity, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
+                self._send({"id": message_id, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
         elif isinstance(method, str):
-            self._hear(method, message.get("params"))
-        elif isinstance(identity, int) and (answer := self._waiting.get(identity)) is not None and not answer.done():
-            answer.set_result(message)
+            self._on_notification(method, message.get("params"))
+        elif (
+            isinstance(message_id, int)
+            and (response := self._pending.get(message_id)) is not None
+            and not response.done()
+        ):
+            response.set_result(message)
 
 
-def _parsed(body: bytes) -> Any:
-    if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
+def _parse(body: bytes) -> Any:
+    if sum(map(body.count, (b"[", b"{", b","))) > MAX_MESSAGE_PARTS:
         raise ValueError("too many parts")
     try:
         return from_json(body)
@@ -192,7 +201,7 @@ def _length(head: bytes) -> int:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip().isdigit():
             length = int(value)
-            if length <= MESSAGE_BYTES:
+            if length <= MAX_MESSAGE_BYTES:
                 return length
     raise ValueError("missing or excessive length")
 
@@ -200,16 +209,16 @@ def _length(head: bytes) -> int:
 START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is final if no other report follows within this time
-DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # for how many files diagnostics are kept, and how many per file
-REPORTED_BYTES = 8 << 20  # maximum memory for all diagnostics
+MAX_DOCUMENT_BYTES = 4_000_000
+MAX_OPEN_DOCUMENTS, MAX_OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
+MAX_REPORTED_FILES, MAX_DIAGNOSTICS = 1_000, 100  # for how many files diagnostics are kept, and how many per file
+MAX_REPORT_BYTES = 8 << 20  # maximum memory for all diagnostics
 DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its strings, in bytes
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
 SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")
-# The protocol's position encodings, with the codec and the bytes per unit
+# The protocol's position encodings, each with Python's codec and the size of a code unit in bytes
 _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 _CAPABILITIES = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
@@ -242,21 +251,21 @@ def path_of(uri: Any) -> str | None:
         return None
     if scheme not in ("file", "") or host not in ("", "localhost"):
         return None
-    named = os.fsdecode(unquote(path, errors="surrogateescape"))
-    path = os.path.normpath(f"/{named.lstrip('/')}")
-    return None if named[:1] != "/" or "\0" in named or contains("/proc", path) else path
+    decoded = os.fsdecode(unquote(path, errors="surrogateescape"))
+    path = os.path.normpath(f"/{decoded.lstrip('/')}")
+    return None if decoded[:1] != "/" or "\0" in decoded or contains("/proc", path) else path
 
 
 class DocumentPosition(NamedTuple):
-    """A zero-based position, as on the wire."""
+    """A zero-based position, as in the protocol: a line, and an offset in code units."""
 
     line: int
     units: int
 
 
-def start_of(given: Any) -> DocumentPosition | None:
-    """Return the start of a range from the wire, or `None` if it is invalid."""
-    start = as_object(as_object(given).get("start"))
+def start_of(raw_range: Any) -> DocumentPosition | None:
+    """Return the start of a range in a message, or `None` if it is invalid."""
+    start = as_object(as_object(raw_range).get("start"))
     line, units = start.get("line"), start.get("character")
     if type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31:
         return DocumentPosition(line, units)
@@ -278,14 +287,14 @@ class Diagnostic(NamedTuple):
 class Report:
     """A server's report about one file."""
 
-    at: float  # when the report arrived
+    received_at: float
     version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
     total: int  # how many diagnostics the server sent, including those that were dropped
 
     @property
     def size(self) -> int:
-        """The approximate memory of the report in bytes."""
+        """The approximate memory use of the report, in bytes."""
         return sum(DIAGNOSTIC_BYTES + getsizeof(item.message) + getsizeof(item.rule) for item in self.items)
 
 
@@ -297,7 +306,7 @@ class Document:
     identity: FileIdentity
     text: str
     version: int
-    told_at: float
+    sent_at: float
 
 
 def is_hidden(workspace: Workspace, location: Location) -> bool:
@@ -310,23 +319,23 @@ def is_hidden(workspace: Workspace, location: Location) -> bool:
 
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
     """Return a file's current content. Blocking. Raises a `ToolError` if it cannot be read."""
-    with workspace.open_file(location) as opened:
-        if opened.info.st_size > DOCUMENT_BYTES:
+    with workspace.open_file(location) as file:
+        if file.info.st_size > MAX_DOCUMENT_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {opened.info.st_size:,} bytes; language servers are not used for files of "
-                f"more than {DOCUMENT_BYTES:,}. Use grep_search.",
+                f"'{location.shown}' has {file.info.st_size:,} bytes; language servers are not used for files of "
+                f"more than {MAX_DOCUMENT_BYTES:,}. Use grep_search.",
             )
-        return identity_of(opened.info), shown_text(opened.whole(AbortSignal())).text
+        return identity_of(file.info), shown_text(file.whole(AbortSignal())).text
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """What rules and agent-ignore files deny to a server at a given moment."""
+class HiddenFiles:
+    """The files that rules and agent-ignore files hide from a server at a given moment."""
 
-    files: FileRestrictions
+    restrictions: FileRestrictions
     problem: str  # why hiding cannot be fully enforced, or an empty string
-    identities: tuple[tuple[int, int] | None, ...]  # device and inode of the masked files
+    identities: tuple[tuple[int, int] | None, ...]  # device and inode of each masked file; `None` if missing
 
 
 @dataclass(slots=True, eq=False)
@@ -337,41 +346,43 @@ class LanguageServerSession:
     program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
-    last_words: Callable[[], str]  # returns the end of the program's standard error
+    read_errors: Callable[[], str]  # returns the end of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
-    hidden: Hidden  # what was hidden from the server when it started
+    hidden_files: HiddenFiles  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
-    forgets: bool = False  # whether reports had to be dropped
+    has_dropped_reports: bool = False
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
-    users: int = 0  # calls in progress
-    unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while no call is in progress
+    active_calls: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while no call is in progress
     _reported_bytes: int = 0
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _report_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        self.connection = LanguageServerConnection(self._answer, self._hear, self._news.set)
-        self.unused.set()
+        self.connection = LanguageServerConnection(
+            self._answer_request, self._handle_notification, self._report_arrived.set
+        )
+        self.idle.set()
 
     def __enter__(self) -> Self:
-        self.users += 1
-        self.unused.clear()
+        self.active_calls += 1
+        self.idle.clear()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.users -= 1
-        if not self.users:
-            self.unused.set()
+        self.active_calls -= 1
+        if not self.active_calls:
+            self.idle.set()
 
-    async def open(self, output: int, given: int) -> None:
-        await self.connection.open(output, given)
+    async def open(self, output_fd: int, input_fd: int) -> None:
+        await self.connection.open(output_fd, input_fd)
         root = uri_of(self.root)
-        started = as_object(
-            await self.ask(
+        result = as_object(
+            await self.request(
                 "initialize",
                 {
                     "processId": None,  # this process's ID means nothing in the server's own PID namespace
@@ -383,42 +394,42 @@ class LanguageServerSession:
                 START_SECONDS,
             )
         )
-        encoding = as_object(started.get("capabilities")).get("positionEncoding")
+        encoding = as_object(result.get("capabilities")).get("positionEncoding")
         self.encoding = encoding if isinstance(encoding, str) and encoding in _UNITS else "utf-16"
         self.connection.notify("initialized", {})
 
-    async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
+    async def request(self, method: str, params: Json, seconds: float | None = None) -> Any:
         """Send a request and return the result. Raises a `ToolError` if there is no result."""
         seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
-            raise self._lost()
-        heard = self.connection.heard
+            raise self._ended_error()
+        message_count = self.connection.message_count
         try:
             return await self.connection.request(method, params, seconds)
-        except AnswerError as error:
+        except ResponseError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check "
                 "the position, or use grep_search.",
             ) from None
         except TimeoutError:
-            if heard == self.connection.heard:
+            if message_count == self.connection.message_count:
                 self.connection.end("hung and was stopped")  # the server has sent nothing at all since the request
-                raise self._lost() from None
+                raise self._ended_error() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace. Try again "
                 "later, or use grep_search.",
             ) from None
-        except EndedError:
-            raise self._lost() from None
+        except ConnectionEndedError:
+            raise self._ended_error() from None
 
-    def _lost(self) -> ToolError:
-        last_line = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
-        wrote = f". Its last output: {last_line}" if last_line else ""
+    def _ended_error(self) -> ToolError:
+        last_line = one_line(self.read_errors().strip())[-MESSAGE_CHARS:]
+        output_note = f". Its last output: {last_line}" if last_line else ""
         return ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
-            f"The language server {self.program} {self.connection.problem}{wrote}. Repeat the call to start the "
+            f"The language server {self.program} {self.connection.problem}{output_note}. Repeat the call to start the "
             "server again; if that fails too, use grep_search.",
         )
 
@@ -431,108 +442,109 @@ class LanguageServerSession:
         codec, size = _UNITS[self.encoding]
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
-    async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Send the current content of the open documents and of `wanted`. Return the document of `wanted`.
+    async def sync(self, workspace: Workspace, target: Location | None = None) -> Document | None:
+        """Send the current content of the open documents, and of `target`. Return the document of `target`.
 
-        Documents that are now hidden are closed.
+        Documents that are now hidden or cannot be read are closed. Raises a `ToolError` if `target` cannot be read.
         """
 
-        def look() -> list[tuple[Location, FileIdentity | None, str]]:
-            found: list[tuple[Location, FileIdentity | None, str]] = []
-            if wanted is not None and wanted.path not in self.documents:
-                found.append((wanted, *read_document(workspace, wanted)))
+        def read_changes() -> list[tuple[Location, FileIdentity | None, str]]:
+            changes: list[tuple[Location, FileIdentity | None, str]] = []
+            if target is not None and target.path not in self.documents:
+                changes.append((target, *read_document(workspace, target)))
             for document in tuple(self.documents.values()):
-                is_wanted = wanted is not None and document.location.path == wanted.path
+                is_target = target is not None and document.location.path == target.path
                 try:
                     info = workspace.stat(document.location)
-                    if not is_wanted and is_hidden(workspace, document.location):
-                        found.append((document.location, None, ""))
+                    if not is_target and is_hidden(workspace, document.location):
+                        changes.append((document.location, None, ""))
                     elif info is None or identity_of(info) != document.identity:
-                        found.append((document.location, *read_document(workspace, document.location)))
+                        changes.append((document.location, *read_document(workspace, document.location)))
                 except ToolError:
-                    if is_wanted:
+                    if is_target:
                         raise
-                    found.append((document.location, None, ""))
-            return found
+                    changes.append((document.location, None, ""))
+            return changes
 
-        async with self._turn:
-            for location, identity, text in await THREADS.run(look):
-                self._tell(location, identity, text)
-            if wanted is None:
+        async with self._lock:
+            for location, identity, text in await THREADS.run(read_changes):
+                self._send_document(location, identity, text)
+            if target is None:
                 return None
-            self.documents.move_to_end(wanted.path)
-            while len(self.documents) > OPEN_DOCUMENTS or (
-                len(self.documents) > 1 and sum(len(each.text) for each in self.documents.values()) > OPEN_CHARS
+            self.documents.move_to_end(target.path)
+            while len(self.documents) > MAX_OPEN_DOCUMENTS or (
+                len(self.documents) > 1
+                and sum(len(open_document.text) for open_document in self.documents.values()) > MAX_OPEN_CHARS
             ):
-                self._tell(next(iter(self.documents.values())).location, None, "")
-            return self.documents[wanted.path]
+                self._send_document(next(iter(self.documents.values())).location, None, "")
+            return self.documents[target.path]
 
-    def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
-        """Tell the server a document's current content. Without an identity, tell it that the document is closed."""
-        path, known = location.path, self.documents.get(location.path)
-        uri, version = uri_of(path), known.version + 1 if known is not None else 1
+    def _send_document(self, location: Location, identity: FileIdentity | None, text: str) -> None:
+        """Send a document's current content to the server, or close the document if `identity` is `None`."""
+        path, previous = location.path, self.documents.get(location.path)
+        uri, version = uri_of(path), previous.version + 1 if previous is not None else 1
         if identity is None:
             self.documents.pop(path, None)
             self.connection.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-        elif known is None:
+        elif previous is None:
             ending = os.path.splitext(path)[1].lower()
             item = {"uri": uri, "languageId": self.server.languages[ending], "version": version, "text": text}
             self.connection.notify("textDocument/didOpen", {"textDocument": item})
-        elif known.text != text:
+        elif previous.text != text:
             changes, item = [{"text": text}], {"uri": uri, "version": version}
             self.connection.notify("textDocument/didChange", {"textDocument": item, "contentChanges": changes})
         else:
-            known.identity = identity
+            previous.identity = identity
             return
         if identity is not None:
             now = asyncio.get_running_loop().time()
             self.documents[path] = Document(location, identity, text, version, now)
 
-    async def report(self, document: Document, seconds: float) -> Report | None:
-        """Wait for the report about a document's current version. Return `None` if it does not arrive in time."""
+    async def wait_for_report(self, document: Document, seconds: float) -> Report | None:
+        """Wait for the server's report on a document's current version. Return `None` if it does not arrive in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
             now, report = loop.time(), self.reports.get(document.location.path)
-            left = deadline - now
-            if report is not None and report.at >= document.told_at:
+            remaining = deadline - now
+            if report is not None and report.received_at >= document.sent_at:
                 if report.version == document.version:
                     return report
-                quiet = report.at + QUIET_SECONDS - now
+                quiet_seconds = report.received_at + QUIET_SECONDS - now
                 if report.version is None:
-                    if quiet <= 0 or left <= 0:
+                    if quiet_seconds <= 0 or remaining <= 0:
                         return report
-                    left = min(left, quiet)
+                    remaining = min(remaining, quiet_seconds)
             if self.connection.problem:
-                raise self._lost()
-            if left <= 0:
+                raise self._ended_error()
+            if remaining <= 0:
                 return None
-            self._news.clear()
+            self._report_arrived.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.wait_for(self._report_arrived.wait(), remaining)
 
     async def settle(self, seconds: float, quiet: float) -> None:
         """Wait until no report has arrived for `quiet` seconds, but at most `seconds` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while (left := deadline - loop.time()) > 0:
+        while (remaining := deadline - loop.time()) > 0:
             if self.connection.problem:
-                raise self._lost()
-            self._news.clear()
+                raise self._ended_error()
+            self._report_arrived.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), min(left, quiet))
+                await asyncio.wait_for(self._report_arrived.wait(), min(remaining, quiet))
             except TimeoutError:
                 return
 
-    def widen(self) -> bool:
-        """Ask the server to report on all files, if it can. Return True if it had not been asked before."""
+    def request_all_reports(self) -> bool:
+        """Ask the server to report on all files, if it can. Return True if this call sent the request."""
         is_new = self._settings != self.server.whole_workspace
         if is_new:
             self._settings = self.server.whole_workspace
             self.connection.notify("workspace/didChangeConfiguration", {"settings": self._settings})
         return is_new
 
-    def _answer(self, method: str, params: Any) -> Any:
+    def _answer_request(self, method: str, params: Any) -> Any:
         match method:
             case "workspace/configuration":
                 sections = (as_object(item).get("section") for item in as_list(as_object(params).get("items"))[:1_000])
@@ -551,26 +563,30 @@ class LanguageServerSession:
             case _:
                 raise LookupError(method)
 
-    def _hear(self, method: str, params: Any) -> None:
+    def _handle_notification(self, method: str, params: Any) -> None:
         if method != "textDocument/publishDiagnostics":
             return
-        given = as_object(params)
-        path, version, items = path_of(given.get("uri")), given.get("version"), as_list(given.get("diagnostics"))
+        report_params = as_object(params)
+        path, version, items = (
+            path_of(report_params.get("uri")),
+            report_params.get("version"),
+            as_list(report_params.get("diagnostics")),
+        )
         if path is None or not contains(self.root, path):
             return
-        found = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * REPORTED])))[:REPORTED])
-        at, before = asyncio.get_running_loop().time(), self.reports.pop(path, None)
-        report = Report(at, version if isinstance(version, int) else None, found, len(items))
+        diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * MAX_DIAGNOSTICS])))[:MAX_DIAGNOSTICS])
+        now, previous = asyncio.get_running_loop().time(), self.reports.pop(path, None)
+        report = Report(now, version if isinstance(version, int) else None, diagnostics, len(items))
         self.reports[path] = report
-        self._reported_bytes += report.size - (before.size if before is not None else 0)
-        while len(self.reports) > REPORTED_FILES or self._reported_bytes > REPORTED_BYTES:
+        self._reported_bytes += report.size - (previous.size if previous is not None else 0)
+        while len(self.reports) > MAX_REPORTED_FILES or self._reported_bytes > MAX_REPORT_BYTES:
             self._reported_bytes -= self.reports.popitem(last=False)[1].size
-            self.forgets = True
-        self._news.set()
+            self.has_dropped_reports = True
+        self._report_arrived.set()
 
 
-def _diagnostic(given: Any) -> Diagnostic | None:
-    item = as_object(given)
+def _diagnostic(raw_diagnostic: Any) -> Diagnostic | None:
+    item = as_object(raw_diagnostic)
     start, severity, message = start_of(item.get("range")), item.get("severity"), item.get("message")
     if start is None or not isinstance(message, str):
         return None
@@ -581,16 +597,16 @@ def _diagnostic(given: Any) -> Diagnostic | None:
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return the errors in `after` that are not in `before`, wherever they are in the file."""
-    known: dict[tuple[str, str], int] = {}
+    """Return the errors in `after` that are not in `before`. Their positions are not compared."""
+    earlier_counts: dict[tuple[str, str], int] = {}
     for item in before:
-        known[item.message, item.rule] = known.get((item.message, item.rule), 0) + 1
-    found: list[Diagnostic] = []
+        earlier_counts[item.message, item.rule] = earlier_counts.get((item.message, item.rule), 0) + 1
+    errors: list[Diagnostic] = []
     for item in after:
         key = item.message, item.rule
         if item.severity == ERROR:
-            if known.get(key, 0) > 0:
-                known[key] -= 1
+            if earlier_counts.get(key, 0) > 0:
+                earlier_counts[key] -= 1
             else:
-                found.append(item)
-    return found
+                errors.append(item)
+    return errors

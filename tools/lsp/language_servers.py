@@ -55,7 +55,8 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders with packages that code depends on: the environment variable, the subfolder of its value, and the default path
+# Folders of packages that code may depend on: the environment variable that names a folder, the subfolder in that
+# folder, and the default path
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -69,23 +70,23 @@ IN_WORKSPACE = ("node_modules/.bin", ".venv/bin")  # where workspaces keep their
 
 def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, ...]:
     """Return the real paths of the `DEPENDENCIES` folders that exist. Blocking."""
-    found: dict[str, None] = {}
-    for variable, below, usual in DEPENDENCIES:
-        given = environment.get(variable) if variable else None
-        path = os.path.join(given, below) if given else home + usual[1:]
+    folders: dict[str, None] = {}
+    for variable, subfolder, default_path in DEPENDENCIES:
+        value = environment.get(variable) if variable else None
+        path = os.path.join(value, subfolder) if value else home + default_path[1:]
         if os.path.isdir(path):
-            found[os.path.realpath(path)] = None
-    return tuple(found)
+            folders[os.path.realpath(path)] = None
+    return tuple(folders)
 
 
 def programs_in(folder: str) -> dict[str, str]:
     """Return the SHA-256 of each language server program in a workspace folder, keyed by relative path. Blocking.
 
-    For a symlink, this is the digest of the target.
+    For a symlink, the digest is that of the target.
     """
     names = dict.fromkeys(command[0] for server in KNOWN for command in server.commands)
     paths = (f"{place}/{name}" for place in IN_WORKSPACE for name in names)
-    return {path: seen for path in paths if (seen := _digest(os.path.join(folder, path))) is not None}
+    return {path: digest for path in paths if (digest := _digest(os.path.join(folder, path))) is not None}
 
 
 def _digest(program: str) -> str | None:
@@ -103,14 +104,14 @@ def _digest(program: str) -> str | None:
 class ServerPrograms:
     search_path: str  # like `PATH`; entries inside a workspace are skipped
     # The operator's servers, which take precedence over known servers and replace those of the same name
-    configured: tuple[LanguageServer, ...] = ()
-    # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
-    trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+    configured_servers: tuple[LanguageServer, ...] = ()
+    # Returns the trusted programs of each folder: the SHA-256 of the trusted content, keyed by relative path
+    trusted_programs: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property
     def servers(self) -> tuple[LanguageServer, ...]:
-        names = {server.name for server in self.configured}
-        return (*self.configured, *(server for server in KNOWN if server.name not in names))
+        names = {server.name for server in self.configured_servers}
+        return (*self.configured_servers, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
         """Return the server for files with the extension of `path`, or `None`."""
@@ -122,24 +123,24 @@ class ServerPrograms:
 
         A program in the workspace takes precedence over the search path if it has not changed since it was trusted.
         """
-        if server in self.configured:
+        if server in self.configured_servers:
             name, *arguments = server.commands[0]
             program = find_configured(name, self.search_path, None, tuple(roots))
             return (program, *arguments) if program is not None else None
-        trusted = self.trusted()
+        trusted_digests = self.trusted_programs()
         for name, *arguments in server.commands:
-            inside = (
+            workspace_programs = (
                 path
                 for root in roots
                 for place in IN_WORKSPACE
-                if (seen := trusted.get(sendable_name(root), {}).get(f"{place}/{name}")) is not None
-                and _digest(path := os.path.join(root, place, name)) == seen
+                if (digest := trusted_digests.get(sendable_name(root), {}).get(f"{place}/{name}")) is not None
+                and _digest(path := os.path.join(root, place, name)) == digest
             )
-            if program := next(inside, None) or find_program(name, self.search_path, tuple(roots)):
+            if program := next(workspace_programs, None) or find_program(name, self.search_path, tuple(roots)):
                 return (program, *arguments)
         return None
 
     def are_any(self, roots: Collection[str]) -> bool:
         """Return True if a server is available for `roots`, or if any workspace has trusted programs. Blocking."""
-        own = any(name.startswith(IN_WORKSPACE) for files in self.trusted().values() for name in files)
-        return own or any(self.command(each, roots) for each in self.servers)
+        has_trusted = any(name.startswith(IN_WORKSPACE) for files in self.trusted_programs().values() for name in files)
+        return has_trusted or any(self.command(server, roots) for server in self.servers)

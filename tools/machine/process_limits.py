@@ -23,14 +23,14 @@ def allow_open_files() -> int:
     import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
+    target = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft == resource.RLIM_INFINITY:
         return _MAX_OPEN_FILES
-    if soft >= wanted:
+    if soft >= target:
         return min(soft, _MAX_OPEN_FILES)
     _usual_open_files[:] = [soft]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    return target
 
 
 def usual_open_files() -> int:

@@ -21,22 +21,22 @@ from tools.machine.process_limits import start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 
-MOST = 32  # maximum number of threads with work that is not abandoned
+MAX_THREADS = 32  # maximum number of threads with work that is not abandoned
 # Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
 MAX_STUCK = 64
 # Bytes of address space per thread; they limit the number of threads if the address space is limited. A thread's stack
 # takes an eighth of these bytes.
-SPACE_OF_A_THREAD = 64 << 20
-TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
+THREAD_SPACE_BYTES = 64 << 20
+QUEUE_SECONDS = 0.005  # how long work waits before it gets its own thread
 # The longest time that work waits for its own thread while other threads keep finishing work. More threads would only
 # compete for the interpreter's lock, unless their work consists of waiting.
-LONGEST_TURN_SECONDS = 0.05
+MAX_QUEUE_SECONDS = 0.05
 # How long an outcome is held back in order to be delivered together with later ones. Each time the event loop wakes up,
 # it and the thread pass the interpreter's lock back and forth at every system call.
-TOGETHER_SECONDS = 0.002
+BATCH_SECONDS = 0.002
 # How long to wait before checking whether a thread has become free, once no more threads can be created
-LOOK_SECONDS = 10.0
-AGAIN_SECONDS = 0.05  # pause before a thread that ran out of memory tries again
+CHECK_SECONDS = 10.0
+RETRY_SECONDS = 0.05  # pause before a thread that ran out of memory tries again
 
 
 class _Inbox:
@@ -44,7 +44,7 @@ class _Inbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.since = 0.0  # when the first of the stored outcomes arrived
+        self.first_at = 0.0  # when the first of the stored outcomes arrived
         self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_woken = False
 
@@ -53,10 +53,10 @@ class _Inbox:
         while True:
             try:
                 if not self._outcomes:
-                    self.since = self.loop.time()
+                    self.first_at = self.loop.time()
                 self._outcomes.append((future, outcome, failure))
             except MemoryError:
-                time.sleep(AGAIN_SECONDS)
+                time.sleep(RETRY_SECONDS)
             else:
                 return
 
@@ -66,7 +66,7 @@ class _Inbox:
             try:
                 self._wake()
             except MemoryError:
-                time.sleep(AGAIN_SECONDS)
+                time.sleep(RETRY_SECONDS)
             except RuntimeError:
                 return  # the event loop is closed
             else:
@@ -107,10 +107,10 @@ class _Job(Generic[OutcomeT]):
         self.inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
-        self.since = inbox.loop.time()  # when the work was submitted
-        self.is_begun = self.is_over = self.is_abandoned = False
+        self.submitted_at = inbox.loop.time()
+        self.has_started = self.is_over = self.is_abandoned = False
 
-    def do(self) -> None:
+    def run(self) -> None:
         """Do the work and put its outcome into the inbox. Runs in a thread."""
         outcome: Any = None
         failure: BaseException | None = None
@@ -131,15 +131,15 @@ class Threads:
     that is not abandoned; the default depends on the limit on address space.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most
+    def __init__(self, max_threads: int | None = None) -> None:
+        self._max_threads = max_threads
         self._lock = Lock()
         self._waiting: deque[_Job[Any]] = deque()
-        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for idle threads
+        self._job_queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for idle threads
         self._inbox: _Inbox | None = None
-        self._turn: asyncio.TimerHandle | None = None  # the next check for work that has waited too long
+        self._next_check: asyncio.TimerHandle | None = None  # the next check for work that has waited too long
         self._is_closed = False
-        self._last_begun = 0.0  # when a thread last started work
+        self._last_start = 0.0  # when a thread last started work
         self._count = 0
         self._busy = 0  # number of threads that are working
         self._stuck = 0  # number of threads that are busy with abandoned work
@@ -148,14 +148,14 @@ class Threads:
         """Start the first thread if there is none. Raises an `ExhaustedError` if the system cannot create one."""
         with self._lock:
             if self._count == 0:
-                self._add()
+                self._add_thread()
 
     def close(self) -> None:
         """Accept no more work. Work already accepted is finished."""
         with self._lock:
             self._is_closed = True
             for _ in range(self._count):
-                self._begun.put(None)
+                self._job_queue.put(None)
 
     def begin(self, work: Callable[[], OutcomeT]) -> asyncio.Future[OutcomeT]:
         """Submit work that is never abandoned.
@@ -164,7 +164,7 @@ class Threads:
             ExhaustedError: There is no thread, and the system cannot create one.
             RuntimeError: The pool is closed.
         """
-        return self._take(work).future
+        return self._submit(work).future
 
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
@@ -172,23 +172,23 @@ class Threads:
         Raises:
             ExhaustedError: The system cannot create a thread, or all threads are still busy with abandoned work.
         """
-        job = self._take(work)
+        job = self._submit(work)
         try:
             return await job.future
         finally:
             if job.future.cancelled():
                 with self._lock:
-                    if job.is_begun and not job.is_over:
+                    if job.has_started and not job.is_over:
                         job.is_abandoned = True
                         self._stuck += 1
                         if self._waiting:
                             with suppress(ExhaustedError):
-                                self._begin_next()
+                                self._start_next()
 
-    def _take(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
+    def _submit(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
         loop = asyncio.get_running_loop()
         if self._inbox is None or self._inbox.loop is not loop:
-            self._inbox, self._turn = _Inbox(loop), None
+            self._inbox, self._next_check = _Inbox(loop), None
         job = _Job(work, self._inbox)
         with self._lock:
             if self._is_closed:
@@ -196,42 +196,44 @@ class Threads:
             self._waiting.append(job)
             if self._busy == self._stuck:
                 try:
-                    self._begin_next()
+                    self._start_next()
                 except ExhaustedError:
                     if self._count == 0:
                         self._waiting.clear()
                         raise
-            if self._waiting and (self._turn is None or self._turn.when() > job.since + TURN_SECONDS):
+            if self._waiting and (
+                self._next_check is None or self._next_check.when() > job.submitted_at + QUEUE_SECONDS
+            ):
                 # The next check was scheduled for much later while all threads were busy, but a thread may be free now.
-                if self._turn is not None:
-                    self._turn.cancel()
-                self._turn = loop.call_at(job.since + TURN_SECONDS, self._look)
+                if self._next_check is not None:
+                    self._next_check.cancel()
+                self._next_check = loop.call_at(job.submitted_at + QUEUE_SECONDS, self._check_waiting)
         return job
 
-    def _begin_next(self) -> bool:
+    def _start_next(self) -> bool:
         """Start the oldest waiting work if a thread is free or can be added. Return True if the work was started."""
         if self._busy == self._count:
-            if self._most is None:
-                self._most = MOST
+            if self._max_threads is None:
+                self._max_threads = MAX_THREADS
                 if sys.platform != "win32":
                     import resource  # noqa: PLC0415 - POSIX only
 
                     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
                     if limit != resource.RLIM_INFINITY:
-                        self._most = max(2, min(MOST, limit // SPACE_OF_A_THREAD))
-            if self._count - self._stuck >= self._most or self._count >= self._most + MAX_STUCK:
+                        self._max_threads = max(2, min(MAX_THREADS, limit // THREAD_SPACE_BYTES))
+            if self._count - self._stuck >= self._max_threads or self._count >= self._max_threads + MAX_STUCK:
                 return False
-            self._add()
+            self._add_thread()
         self._busy += 1
-        self._begun.put(self._take_next())
+        self._job_queue.put(self._take_next())
         return True
 
     def _take_next(self) -> _Job[Any]:
         job = self._waiting.popleft()
-        self._last_begun = job.inbox.loop.time()
+        self._last_start = job.inbox.loop.time()
         return job
 
-    def _add(self) -> None:
+    def _add_thread(self) -> None:
         start_thread(self._work)
         self._count += 1
 
@@ -240,65 +242,69 @@ class Threads:
         job: _Job[Any] | None = None
         while True:
             try:
-                job = job or self._begun.get()
+                job = job or self._job_queue.get()
                 if job is None:
                     return
-                job.is_begun = True
+                job.has_started = True
                 if not job.future.done():
-                    job.do()
+                    job.run()
             except BaseException:  # noqa: BLE001 - out of memory; the thread has to survive
-                time.sleep(AGAIN_SECONDS)
+                time.sleep(RETRY_SECONDS)
             if job is not None:
                 job = self._next_after(job)
 
     def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
         """Return a thread's next work after `job`, or `None` to make it wait. Runs in the thread."""
-        following: _Job[Any] | None = None
-        is_told_soon = False
+        next_job: _Job[Any] | None = None
+        is_delivered_soon = False
         with self._lock:
             job.is_over = True
             self._stuck -= job.is_abandoned
             if self._waiting:
-                following = self._take_next()
+                next_job = self._take_next()
                 # The next work may take any amount of time, so the outcome of `job` is held back only if the event loop
                 # will check for outcomes soon.
-                soon = self._last_begun + TURN_SECONDS
-                is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
+                soon = self._last_start + QUEUE_SECONDS
+                is_delivered_soon = (
+                    job.inbox is self._inbox and self._next_check is not None and self._next_check.when() <= soon
+                )
             else:
                 self._busy -= 1
-        if not is_told_soon or self._last_begun - job.inbox.since >= TOGETHER_SECONDS:
+        if not is_delivered_soon or self._last_start - job.inbox.first_at >= BATCH_SECONDS:
             job.inbox.wake()
-        return following
+        return next_job
 
-    def _look(self) -> None:
+    def _check_waiting(self) -> None:
         """Assign a thread to work that has waited too long.
 
-        If all threads are busy with abandoned work, queued work fails after `LOOK_SECONDS`.
+        If all threads are busy with abandoned work, queued work fails after `CHECK_SECONDS`.
         """
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
-            self._turn = None
+            self._next_check = None
             loop = asyncio.get_running_loop()
-            now, seconds = loop.time(), TURN_SECONDS
-            while self._waiting and (self._waiting[0].future.done() or now - self._waiting[0].since >= TURN_SECONDS):
+            now, seconds = loop.time(), QUEUE_SECONDS
+            while self._waiting and (
+                self._waiting[0].future.done() or now - self._waiting[0].submitted_at >= QUEUE_SECONDS
+            ):
                 if self._waiting[0].future.done():
                     self._waiting.popleft()
                     continue
-                is_going_on = now - self._last_begun < TURN_SECONDS
-                if is_going_on and now - self._waiting[0].since < LONGEST_TURN_SECONDS:
+                is_progressing = now - self._last_start < QUEUE_SECONDS
+                if is_progressing and now - self._waiting[0].submitted_at < MAX_QUEUE_SECONDS:
                     break
                 with suppress(ExhaustedError):
-                    if self._begin_next():
+                    if self._start_next():
                         continue
-                seconds = LOOK_SECONDS
-                if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
+                seconds = CHECK_SECONDS
+                if self._stuck < self._count or now - self._waiting[0].submitted_at < CHECK_SECONDS:
                     break
                 stuck = f"all {self._count} of its threads are" if self._count > 1 else "its only thread is"
-                why = f"{stuck} waiting for something unresponsive, such as a network drive"
-                self._waiting.popleft().future.set_exception(ExhaustedError(why))
+                reason = f"{stuck} waiting for something unresponsive, such as a network drive"
+                self._waiting.popleft().future.set_exception(ExhaustedError(reason))
             if self._waiting:
-                self._turn = loop.call_later(seconds, self._look)
+                self._next_check = loop.call_later(seconds, self._check_waiting)
 
 
 THREADS = Threads()  # the threads of this process; for the blocking work of a call, use `run_blocking`
@@ -311,7 +317,7 @@ def lend_threads() -> None:
     """
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
-    class Lent(ThreadPoolExecutor):
+    class SharedExecutor(ThreadPoolExecutor):
         """An executor for the event loop, without threads of its own."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -327,7 +333,7 @@ def lend_threads() -> None:
             THREADS.begin(work)
             return future
 
-    asyncio.get_running_loop().set_default_executor(Lent())
+    asyncio.get_running_loop().set_default_executor(SharedExecutor())
 
 
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:

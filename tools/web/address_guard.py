@@ -32,7 +32,7 @@ _UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters that are not encoded in a pat
 
 
 class UrlError(ValueError):
-    """A string is not a URL that can be opened. The error's message is the reason, as a clause."""
+    """A string is not a URL that this server can open. The error's message is the reason, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ def parse_url(text: str) -> UrlTarget:
         raise UrlError(f"it has {len(text):,} characters, more than the limit of {MAX_URL_CHARS:,}")
     ambiguous = _AMBIGUOUS.search(text)
     if ambiguous is not None:
-        shown = ambiguous[0].encode("unicode_escape").decode() if ambiguous[0] != "\\" else "\\"
-        raise UrlError(f"it contains the character '{shown}', which must be percent-encoded")
-    found = _PARTS.fullmatch(text)
-    if found is None:
+        escaped = ambiguous[0].encode("unicode_escape").decode() if ambiguous[0] != "\\" else "\\"
+        raise UrlError(f"it contains the character '{escaped}', which must be percent-encoded")
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
         raise UrlError("it does not begin with http:// or https://")
-    scheme, authority = found["scheme"].lower(), found["authority"]
+    scheme, authority = parts["scheme"].lower(), parts["authority"]
     if scheme not in PORTS:
         raise UrlError(f"its scheme is '{brief(scheme)}', but only http and https are supported")
     if not authority:
@@ -90,41 +90,42 @@ def parse_url(text: str) -> UrlTarget:
     if "@" in authority:
         raise UrlError("it contains a user name or a password, which are never sent")
     if authority.startswith("["):
-        inside, bracket, port_text = authority[1:].partition("]")
+        address_text, bracket, port_text = authority[1:].partition("]")
         if not bracket or (port_text and not port_text.startswith(":")):
             raise UrlError("its host is not an IPv6 address in brackets")
         try:
-            address = IPv6Address(inside)
+            address = IPv6Address(address_text)
         except AddressValueError:
-            raise UrlError(f"'{brief(inside)}' is not an IPv6 address") from None
+            raise UrlError(f"'{brief(address_text)}' is not an IPv6 address") from None
         if address.scope_id is not None:
             raise UrlError("its address names a network interface")
         host = str(address)
     else:
-        named, colon, port_text = authority.partition(":")
+        raw_host, colon, port_text = authority.partition(":")
         port_text = colon + port_text
         try:
-            host = ascii_host(named).lower().removesuffix(".")
+            host = ascii_host(raw_host).lower().removesuffix(".")
         except UnicodeError:
-            raise UrlError(f"'{brief(one_line(named))}' is not a host name") from None
+            raise UrlError(f"'{brief(one_line(raw_host))}' is not a host name") from None
         labels = host.split(".")
         if _NUMBER.fullmatch(labels[-1]):
             try:
-                # Only the usual form is accepted, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
+                # Only the usual form with four decimal numbers is accepted, because parsers disagree about `127.1`,
+                # `0x7f.1` and `2130706433`.
                 host = str(IPv4Address(host))
             except AddressValueError:
                 raise UrlError(
                     f"its host '{brief(host)}' is a number but not an address in the usual form 1.2.3.4"
                 ) from None
         elif len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
-            raise UrlError(f"'{brief(one_line(named))}' is not a host name")
+            raise UrlError(f"'{brief(one_line(raw_host))}' is not a host name")
     port = PORTS[scheme]
     if port_text:
         digits = port_text[1:]
         if not _PORT.fullmatch(digits) or int(digits) > _LAST_PORT:
             raise UrlError(f"its port '{brief(digits)}' is not a number from 1 to {_LAST_PORT}")
         port = int(digits)
-    path = quote(found["rest"], safe=_UNQUOTED)
+    path = quote(parts["rest"], safe=_UNQUOTED)
     return UrlTarget(scheme, host, port, path if path.startswith("/") else f"/{path}")
 
 
@@ -165,7 +166,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_closed_name(host: str) -> bool:
-    """Return True if a name is refused without looking it up."""
+    """Return True if a name is refused without a lookup."""
     return host in _CLOSED_NAMES or host.endswith(".localhost")
 
 
@@ -174,7 +175,7 @@ class PrivateHosts:
 
     An entry is a host name (`intranet.example`, or `*.intranet.example` for all subdomains), an address or a
     network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`).
-    It is then allowed only at that port, which need not be in `web.allowedPorts`.
+    Such an entry allows only that port, which need not be in `web.allowedPorts`.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
@@ -216,24 +217,24 @@ def _matches(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-# Returns all addresses for a host and a port, in the order to try them; empty if there are none. Raises an `OSError` if
-# no name server can be reached.
+# Returns all addresses of a host for a port, in the order in which to try them; empty if there are none. Raises an
+# `OSError` if no name server can be reached.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Look up a host with the operating system, in a thread that is abandoned on cancellation."""
+    """Look up a host with the operating system's resolver, in a thread that is abandoned on cancellation."""
 
     def look_up() -> list[str]:
         import socket  # noqa: PLC0415 - loaded on first use
 
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
                 return []
             raise
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        return list(dict.fromkeys(str(address[0]) for *_, address in entries))
 
     return await THREADS.run(look_up)
 
@@ -246,18 +247,18 @@ class WebRules:
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
-    # The highest compression ratio for content larger than `free_bytes`. Ordinary text shrinks to a tenth of its size,
-    # and gzip's limit is about a thousandth
+    # The highest compression ratio allowed for content larger than `free_bytes`. The ratio of ordinary text is about
+    # 10, and the maximum of gzip is about 1,000
     max_ratio: int = 200
     free_bytes: int = 1 << 20  # content up to this size may have any compression ratio
     max_redirects: int = 5  # maximum number of redirects to follow
-    header_bytes: int = 64 << 10  # maximum size of all headers of a response together
+    header_bytes: int = 64 << 10  # maximum total size of a response's headers
     connect_seconds: float = 8.0  # time limit for connecting to one address, including TLS
     total_seconds: float = 30.0  # time limit from the name lookup to the last byte, including redirects
 
 
 class AddressGuard:
-    """Looks up the addresses of a host, and allows only permitted ones."""
+    """Looks up the addresses of hosts, and refuses those that may not be opened."""
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
         self._allowed_ports = rules.allowed_ports
@@ -280,70 +281,70 @@ class AddressGuard:
             )
 
     async def addresses(self, target: UrlTarget) -> Sequence[Address]:
-        """Return the addresses to connect to, in the order to try them.
+        """Return the addresses to connect to, in the order in which to try them.
 
         Raises:
             ToolError: `web_refused` if the host may not be opened; `web_unreachable` if it has no address.
         """
         self.check(target)
-        found = await self.look_up(target)
+        addresses = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
             # One forbidden address is enough for a refusal, because a name that also has an allowed address may be
             # an attempt to reach the forbidden one.
-            for address in found:
+            for address in addresses:
                 self._check_address(target, address)
-        return found
+        return addresses
 
     async def look_up(self, target: UrlTarget) -> Sequence[Address]:
         """Return all addresses of a host, unchecked. Raises a `ToolError` (`web_unreachable`) if it has none."""
         if target.address is not None:
             return [target.address]
         try:
-            found = await self._resolver(target.host, target.port)
+            address_texts = await self._resolver(target.host, target.port)
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"The address of {target.host} cannot be looked up: no name server answers. This machine may have no "
                 "network.",
             ) from None
-        if not found:
+        if not address_texts:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"The host {target.host} has no address. Check the spelling of the URL; if it is right, this machine "
                 "may have no network.",
             )
-        return [ip_address(text) for text in found]
+        return [ip_address(text) for text in address_texts]
 
     def _opens_port(self, target: UrlTarget) -> bool:
         return target.port in self._allowed_ports or self._private.opens_port(target.host, target.port)
 
     def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):
-            which = (
+            subject = (
                 f"{address} is"
                 if target.address is not None
                 else f"'{target.host}' has the address {address}, which is"
             )
-            raise self._private_address(target, f"{which} not a public address")
+            raise self._private_address(target, f"{subject} not a public address")
 
-    def _private_address(self, target: UrlTarget, why: str) -> ToolError:
+    def _private_address(self, target: UrlTarget, reason: str) -> ToolError:
         """Return the error for a private address. The error names each setting that would have to change."""
         host = f"[{target.host}]" if ":" in target.host else target.host
-        both = (
+        port_note = (
             f" The port is not allowed either; adding the entry '{host}:{target.port}' allows both the address and the "
             "port."
         )
-        is_here = f".{target.host}".endswith(".localhost") or (
+        is_local = f".{target.host}".endswith(".localhost") or (
             target.address is not None and target.address.is_loopback
         )
-        by_command = (
+        command_hint = (
             f" To reach a server on this machine, use a command (curl {target.authority}). This is the only way to "
             "reach a server that was started by a command without network access."
-            if is_here
+            if is_local
             else ""
         )
         return ToolError(
             ToolErrorType.WEB_REFUSED,
-            f"{target.authority} was not opened: {why}. Private addresses can be opened only if the operator's setting "
-            f"web.allowPrivateHosts lists them.{'' if self._opens_port(target) else both}{by_command}",
+            f"{target.authority} was not opened: {reason}. Private addresses can be opened only if the operator's "
+            f"setting web.allowPrivateHosts lists them.{'' if self._opens_port(target) else port_note}{command_hint}",
         )

@@ -1,4 +1,4 @@
-"""Sends one HTTP request to a checked address. The response is decompressed and limited.
+"""Sends one HTTP request to a checked address. The response is decompressed, and its size and duration are limited.
 
 This module uses httpx's transport without httpx's client: no cookies, proxies or redirects, nothing from the
 environment, and no reuse of connections. The request goes to the checked address, so the name is not looked up again.
@@ -34,14 +34,14 @@ PROGRESS_BYTES = 1 << 18  # bytes of content between progress notifications
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
-_NOTHING_IS_KEPT = httpx.Limits(max_keepalive_connections=0)
+_NO_KEEPALIVE = httpx.Limits(max_keepalive_connections=0)
 
 
-class Cut(StrEnum):
+class Truncation(StrEnum):
     """Why a body is incomplete. Each value ends a sentence about the page."""
 
     SIZE = "it is larger than the limit for one page"
-    RATIO = "it unpacks to far more than an ordinary page"
+    RATIO = "it decompresses to far more data than an ordinary page"
     TIME = "it came too slowly"
     BROKEN = "it is damaged, or the connection ended too early"
 
@@ -54,9 +54,9 @@ class WebResponse:
     status: int  # the HTTP status
     headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
     body: bytes = b""  # the decompressed content; empty for a redirect with `skips_redirects`
-    cut: Cut | None = None  # why the body is incomplete, or `None`
+    truncation: Truncation | None = None  # why the body is incomplete, or `None`
     redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
-    moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
+    moved_to: str | None = None  # unfollowed target of a redirect to another host, or `None`
 
     @property
     def media_type(self) -> str:
@@ -98,26 +98,26 @@ async def exchange(
             decompressed.
         TimeoutError: The deadline passed before the headers arrived.
     """
-    own = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
-    sent = own | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
-    sent |= {name.title(): text for name, text in headers.items()} | own
+    fixed_headers = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
+    request_headers = fixed_headers | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
+    request_headers |= {name.title(): text for name, text in headers.items()} | fixed_headers
     timeout = httpx.Timeout(None, connect=rules.connect_seconds)
     extensions = {"sni_hostname": target.host, "target": target.path.encode("ascii"), "timeout": timeout.as_dict()}
-    async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NOTHING_IS_KEPT) as transport:
+    async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NO_KEEPALIVE) as transport:
         failure: Exception | None = None
         with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
             for address in addresses[:MAX_ADDRESSES]:
                 url = httpx.URL(scheme=target.scheme, host=str(address), port=target.port)
-                request = httpx.Request(method, url, headers=sent, content=content, extensions=extensions)
+                request = httpx.Request(method, url, headers=request_headers, content=content, extensions=extensions)
                 try:
                     response = await transport.handle_async_request(request)
                     break
                 except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                     failure = error
                 except httpx.TransportError as error:
-                    raise _unreachable(target, _what_failed(error)) from None
+                    raise _unreachable(target, _failure_reason(error)) from None
             else:
-                raise _unreachable(target, _what_failed(failure)) from None
+                raise _unreachable(target, _failure_reason(failure)) from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its response has more than {rules.header_bytes >> 10} kB of headers")
@@ -128,10 +128,10 @@ async def exchange(
             if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
                 raise _unreadable(target, "in an encoding that this server did not request")
             body = bytearray()
-            cut: Cut | None = Cut.TIME
+            truncation: Truncation | None = Truncation.TIME
             with anyio.CancelScope(deadline=deadline):
-                cut = await _read_body(response, encoding, body, rules, target, progress)
-            return replace(answer, body=bytes(body), cut=cut)
+                truncation = await _read_body(response, encoding, body, rules, target, progress)
+            return replace(answer, body=bytes(body), truncation=truncation)
         finally:
             await response.aclose()
 
@@ -143,9 +143,9 @@ async def _read_body(
     rules: WebRules,
     target: UrlTarget,
     progress: Progress | None,
-) -> Cut | None:
-    unpacker = _Unpacker(encoding)
-    raw_size = work = reported = 0
+) -> Truncation | None:
+    unpacker = _Decompressor(encoding)
+    raw_size = work = reported_size = 0
     try:
         async for raw in response.aiter_raw():
             raw_size += len(raw)
@@ -154,33 +154,33 @@ async def _read_body(
                 body += piece
                 if len(body) > rules.max_bytes or raw_size > rules.max_bytes:
                     del body[rules.max_bytes :]
-                    return Cut.SIZE
-                if len(body) > max(rules.free_bytes, unpacker.taken * rules.max_ratio):
-                    return Cut.RATIO
+                    return Truncation.SIZE
+                if len(body) > max(rules.free_bytes, unpacker.consumed * rules.max_ratio):
+                    return Truncation.RATIO
                 # A small piece can decompress to a lot of data, or to nothing after a lot of work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
                     await anyio.lowlevel.checkpoint()
-            if progress is not None and len(body) - reported >= PROGRESS_BYTES:
-                reported = len(body)
-                await progress(reported, None, f"{reported:,} bytes from {target.authority}")
+            if progress is not None and len(body) - reported_size >= PROGRESS_BYTES:
+                reported_size = len(body)
+                await progress(reported_size, None, f"{reported_size:,} bytes from {target.authority}")
     except httpx.TransportError:
-        return Cut.BROKEN
+        return Truncation.BROKEN
     except zlib.error:
         if not body:
             raise _unreadable(target, "that is damaged and cannot be decompressed") from None
-        return Cut.BROKEN
-    return None if unpacker.is_complete else Cut.BROKEN
+        return Truncation.BROKEN
+    return None if unpacker.is_complete else Truncation.BROKEN
 
 
-class _Unpacker:
+class _Decompressor:
     """Decompresses the raw bytes of a body in limited pieces."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._stream: Any = None  # created with the first bytes, because a response may have none
-        self.taken = 0  # raw bytes that have been decompressed so far
+        self.consumed = 0  # raw bytes that have been decompressed so far
 
     @property
     def is_complete(self) -> bool:
@@ -189,7 +189,7 @@ class _Unpacker:
     def unpack(self, raw: bytes) -> Iterator[bytes]:
         """Decompress bytes into pieces of at most `PIECE_BYTES`. A step without output yields an empty piece."""
         if self._encoding in ("", "identity"):
-            self.taken += len(raw)
+            self.consumed += len(raw)
             yield from (raw[start : start + PIECE_BYTES] for start in range(0, len(raw), PIECE_BYTES))
             return
         if self._stream is None:
@@ -201,18 +201,18 @@ class _Unpacker:
             self._stream = zlib.decompressobj(window)
         while raw:
             if self._stream.eof:
-                # A gzip stream may have several members. Any other data after the end is padding.
+                # A gzip stream may have several members. Any other data after a member is padding.
                 if not raw.startswith(b"\x1f"):
                     return
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)
             piece = self._stream.decompress(raw, PIECE_BYTES)
-            left: bytes = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-            self.taken += len(raw) - len(left)
-            raw = left
+            rest: bytes = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            self.consumed += len(raw) - len(rest)
+            raw = rest
             yield piece
 
 
-def _what_failed(error: Exception | None) -> str:
+def _failure_reason(error: Exception | None) -> str:
     """Return why there is no response, as a clause."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
@@ -232,15 +232,15 @@ def _what_failed(error: Exception | None) -> str:
     return "the connection broke before a response arrived"
 
 
-def _unreachable(target: UrlTarget, why: str) -> ToolError:
+def _unreachable(target: UrlTarget, reason: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_UNREACHABLE,
-        f"{target.authority} cannot be read: {why}. Check the URL, try again later, or use another source.",
+        f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source.",
     )
 
 
-def _unreadable(target: UrlTarget, how: str) -> ToolError:
+def _unreadable(target: UrlTarget, problem: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
-        f"{target.authority} sent a response {how}. Try again, or use another source.",
+        f"{target.authority} sent a response {problem}. Try again, or use another source.",
     )

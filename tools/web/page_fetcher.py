@@ -11,7 +11,7 @@ from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, one_line, shortened_line
-from tools.web.untrusted_text import fenced, harmless
+from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # limit for all pages together; a character takes one to four bytes
 MAX_READERS = 4  # pages converted to text concurrently; waiting calls occupy no thread
 MAX_READERS_PER_CLIENT = 2
-MAX_SHOWN_URL = 200  # characters of a URL that are shown outside the marks around web text
+MAX_SHOWN_URL_CHARS = 200  # characters of a URL that are shown outside the marks around web text
 _LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
@@ -74,17 +74,17 @@ class PageFetcher:
         self._cache = cache if cache is not None else PageCache()
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
-    def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
+    def cached(self, target: UrlTarget, page_format: Format, client_key: str) -> Page | None:
         """Return the page if this client has fetched it recently.
 
         An anonymous client has an empty key and no cached pages.
         """
-        return self._cache.get((client_key, target.url, shown_as)) if client_key else None
+        return self._cache.get((client_key, target.url, page_format)) if client_key else None
 
     async def fetch(
         self,
         target: UrlTarget,
-        shown_as: Format,
+        page_format: Format,
         *,
         client_key: str,
         media: MediaHandling,
@@ -96,54 +96,61 @@ class PageFetcher:
         Raises:
             ToolError: The page cannot be opened, or the call was cancelled.
         """
-        request = WebRequest(target.url, headers={"Accept": shown_as.accepted}, client_key=client_key)
+        request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
-        def read() -> Page:
+        def convert() -> Page:
             from tools.web.page_text import page_of  # noqa: PLC0415 - loaded on first use
 
-            return page_of(response, shown_as, media, signal)
+            return page_of(response, page_format, media, signal)
 
-        async with self._readers.turn(client_key):
-            page = await run_blocking(signal, read)
+        async with self._readers.slot(client_key):
+            page = await run_blocking(signal, convert)
         if client_key and not page.media:
-            self._cache.put((client_key, target.url, shown_as), page)
+            self._cache.put((client_key, target.url, page_format), page)
         return page
 
 
-def report(
-    page: Page, start: int, length: int, *, about: str, others: tuple[str, ...], is_refetched: bool
+def format_page(
+    page: Page, start: int, length: int, *, question: str, other_urls: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """Build the result for the part of a page that begins at the character with the index `start`.
+    """Build the result for one part of a page: at most `length` characters, from the index `start`.
 
-    The part has at most `length` characters. It ends after a whole line if a line ends in its last tenth. `about` is
-    the caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had to be
-    fetched again for a later part.
+    If a line ends in the last tenth of the part, the part is cut after that line.
+
+    Args:
+        page: The page.
+        start: The index of the first character.
+        length: The maximum number of characters.
+        question: The caller's question, which the result repeats.
+        other_urls: Further URLs in the call, which were not fetched.
+        is_refetched: Whether a later part was requested, but the page was not in the cache.
     """
     response, total = page.response, len(page.text)
-    url = shortened_line(response.url, MAX_SHOWN_URL)
+    url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)
     if response.moved_to is not None:
         headline = (
-            f"{url} redirects to another host ({page.status}): {shortened_line(response.moved_to, MAX_SHOWN_URL)}\n"
+            f"{url} redirects to another host ({page.status}): "
+            f"{shortened_line(response.moved_to, MAX_SHOWN_URL_CHARS)}\n"
             "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
-        said = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
-        first = shortened_line(response.redirects[0], MAX_SHOWN_URL) if response.redirects else ""
+        outcome = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
+        first = shortened_line(response.redirects[0], MAX_SHOWN_URL_CHARS) if response.redirects else ""
         via = f", redirected from {first}" if first else ""
         kind = one_line(brief(response.media_type)) or "of unstated type"
         text_size = f"{total:,} characters of text from " if page.text else ""
-        headline = f"{said}{via}: {kind}, {text_size}{page.size:,} bytes."
+        headline = f"{outcome}{via}: {kind}, {text_size}{page.size:,} bytes."
     lines = [headline]
     if is_refetched:
-        lines.append("The page was fetched again, because the cached copy has expired, so it may have changed.")
-    if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL:
-        lines += ["The full URL:", fenced(harmless(response.moved_to))]
+        lines.append("The page was fetched again, because it was not in the cache, so its text may have changed.")
+    if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL_CHARS:
+        lines += ["The full URL:", fence(sanitise(response.moved_to))]
     lines += page.notes
-    if about:
-        lines.append(f"Question: {about}")
-    if others:
-        lines.append(f"Not fetched; call web_fetch for each: {' '.join(others)}")
+    if question:
+        lines.append(f"Question: {question}")
+    if other_urls:
+        lines.append(f"Not fetched; call web_fetch for each: {' '.join(other_urls)}")
     if page.text and start >= total:
         lines.append(f"The text has {total:,} characters, so there is nothing at start_index={start}.")
     elif page.text:
@@ -151,7 +158,7 @@ def report(
         if end < total:
             end = page.text.rfind("\n", end - length // _LINE_SHARE, end) + 1 or end
         title = f"Title: {page.title}\n\n" if page.title and not start else ""
-        lines.append(fenced(title + page.text[start:end].strip("\n")))
+        lines.append(fence(title + page.text[start:end].strip("\n")))
         if start or end < total:
             onward = f" Continue with start_index={end}." if end < total else " This is the end."
             lines.append(f"Characters {start:,} to {end:,} of {total:,}.{onward}")
@@ -161,6 +168,6 @@ def report(
         "media_type": response.media_type,
         "total_chars": total,
         "start": start,
-        "is_cut": response.cut is not None,
+        "is_cut": response.truncation is not None,
     }
     return ToolResult(llm_content=[TextPart("\n".join(lines)), *page.media], return_display=headline, facts=facts)

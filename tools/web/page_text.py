@@ -28,7 +28,7 @@ from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
 from tools.web.address_guard import UrlError, parse_url
 from tools.web.http_exchange import REDIRECTS, WebResponse
-from tools.web.untrusted_text import harmless
+from tools.web.untrusted_text import sanitise
 
 logger = logging.getLogger(__name__)
 
@@ -60,30 +60,30 @@ _LABELS = {
 
 # Codecs with several bytes per character, except the Unicode encodings
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# Bytes decoded per step. A codec blocks all other threads. It takes a third of a microsecond per invalid byte, or five
-# milliseconds for a whole step.
-DECODED_AT_ONCE = 1 << 14
+# Bytes decoded per step. A codec blocks all other threads while it runs. It takes a third of a microsecond per invalid
+# byte, or about five milliseconds per step.
+DECODE_STEP_BYTES = 1 << 14
 # Time limit per page, after which only ASCII is decoded. Only pages with millions of invalid bytes reach it.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
 
-def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
-    """Decode a body. Return the text, and a sentence that says so if the encoding is a guess.
+def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
+    """Decode a body. Return the text, and a note if the encoding is a guess (otherwise empty).
 
     Undecodable bytes become U+FFFD.
 
-    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
+    `charset` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
     character.
     """
     name = None
     if (mark := marked_encoding(body)) is not None:
         body, name = body[len(mark.bom) :], mark.codec
     else:
-        name = _LABELS.get(declared or "")
+        name = _LABELS.get(charset or "")
         if name is None and is_markup:
-            found = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
-            name = _LABELS.get(found[1].decode("ascii", "replace").lower()) if found is not None else None
+            match = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
+            name = _LABELS.get(match[1].decode("ascii", "replace").lower()) if match is not None else None
             # The declaration was readable as ASCII, so the page is not UTF-16, even if it says so.
             name = "utf-8" if name is not None and name.startswith("utf-16") else name
     if name is None:
@@ -92,25 +92,25 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
         except UnicodeDecodeError as error:
             name = "utf-8"
             is_cut_character = is_cut and len(body) - error.start < _LONGEST_CHARACTER
-            guessed = None if is_cut_character else guess(body)
-        if guessed is not None:
-            note = f"Its encoding is not stated. It is shown as {guessed.name}, {guessed.how}."
-            return guessed.decoded.text, note
+            encoding_guess = None if is_cut_character else guess(body)
+        if encoding_guess is not None:
+            note = f"Its encoding is not stated. It is shown as {encoding_guess.name}, {encoding_guess.how}."
+            return encoding_guess.decoded.text, note
     if name not in _MULTIBYTE and not name.startswith("utf-"):
-        return _by_table(body, name), ""
+        return _decode_by_table(body, name), ""
     decoder = codecs.getincrementaldecoder(name)("replace")
     parts: list[str] = []
     deadline = time.monotonic() + DECODE_SECONDS
-    for start in range(0, len(body), DECODED_AT_ONCE):
+    for start in range(0, len(body), DECODE_STEP_BYTES):
         if time.monotonic() > deadline:
-            return "".join([*parts, _by_table(body[start:], "ascii")]), ""
-        parts.append(decoder.decode(body[start : start + DECODED_AT_ONCE]))
+            return "".join([*parts, _decode_by_table(body[start:], "ascii")]), ""
+        parts.append(decoder.decode(body[start : start + DECODE_STEP_BYTES]))
     return "".join([*parts, decoder.decode(b"", final=True)]), ""
 
 
-def _by_table(body: bytes, name: str) -> str:
-    """Decode with a table, which is equally fast for invalid bytes."""
-    table: Any = bytes(range(256)).decode(name, "replace")  # the stub allows only other kinds of tables
+def _decode_by_table(body: bytes, name: str) -> str:
+    """Decode with a lookup table, which takes no longer for invalid bytes."""
+    table: Any = bytes(range(256)).decode(name, "replace")  # the type stub does not accept a string as the table
     return codecs.charmap_decode(body, "strict", table)[0]
 
 
@@ -123,7 +123,7 @@ class Format(StrEnum):
     TEXT = "text"
 
     @property
-    def accepted(self) -> str:
+    def accept_header(self) -> str:
         """The `Accept` header. Some servers offer Markdown."""
         if self is Format.HTML:
             return "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
@@ -142,22 +142,22 @@ class PageText:
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
-    hides: bool = False  # whether hidden text was omitted
+    has_hidden_text: bool = False  # whether hidden text was omitted
     refresh: tuple[str, ...] = ()  # targets of meta refreshes
     frames: tuple[str, ...] = ()  # targets of frames
 
 
-class Unconverted(StrEnum):
+class ConversionFailure(StrEnum):
     """Why a page was not converted to text. Each value ends a sentence about the page."""
 
-    LATE = "the conversion takes too long"
+    LATE = "the conversion took too long"
     ENDED = "the converting process died, perhaps because the page needs too much memory"
     NOT_STARTED = "the converting process cannot be started"
 
 
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
-) -> PageText | Unconverted:
+) -> PageText | ConversionFailure:
     """Convert HTML to text, in a process that is killed when the signal is set. Blocks the thread.
 
     Relative links are resolved against the page's URL. Without a URL, the text has no links. `memory` limits the
@@ -174,16 +174,16 @@ def page_text(
                 is_late = worker.deadline.is_over
         except ChildFailedError as error:
             logger.warning("a page is shown without conversion: %s", error)
-            return Unconverted.NOT_STARTED
+            return ConversionFailure.NOT_STARTED
     signal.raise_if_aborted()
     if answer is None or answer["end"] != "done":
-        return Unconverted.LATE if is_late else Unconverted.ENDED
+        return ConversionFailure.LATE if is_late else ConversionFailure.ENDED
     refresh, frames = tuple(answer["refresh"]), tuple(answer["frames"])
     return PageText(answer["title"], answer["text"], answer["is_partial"], answer["hides"], refresh, frames)
 
 
 ERROR_CHARS = 10_000  # characters shown of a page with a status of 400 or above (as in Gemini CLI)
-MAX_LEAD_CHARS = 500  # characters shown of the target of a refresh or frame
+MAX_TARGET_CHARS = 500  # characters shown of the target of a refresh or frame
 _WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After` value: seconds, or a date
 # The content of a meta refresh: seconds, then a target
 _REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
@@ -197,7 +197,7 @@ class Page:
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
     title: str = ""  # the title of an HTML page, on one line; not to be trusted
-    text: str = ""  # the text of the page, made harmless; empty if the page is not text
+    text: str = ""  # the text of the page, sanitised; empty if the page is not text
     notes: tuple[str, ...] = ()  # sentences about how the page is shown
     media: tuple[Part, ...] = ()  # an image, a sound or a document instead of text
 
@@ -214,12 +214,12 @@ class Page:
             return str(self.response.status)
 
 
-def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+def page_of(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:
     """Convert a response to a page. Blocks the thread and checks the signal between steps."""
-    page = _read(response, shown_as, media, signal)
+    page = _convert(response, page_format, media, signal)
     notes = page.notes
-    if response.cut is not None:
-        notes = (f"Only its first {len(response.body):,} bytes were read: {response.cut}.", *notes)
+    if response.truncation is not None:
+        notes = (f"Only its first {len(response.body):,} bytes were read: {response.truncation}.", *notes)
     if response.status in REDIRECTS and response.moved_to is None:
         notes = (f"It is a redirect ({page.status}) without a target.", *notes)
     wait = response.headers.get("retry-after", "")
@@ -227,86 +227,93 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
         unit = " seconds" if wait.isdigit() else ""
         notes = (f"The server asks clients to wait before the next request: {wait}{unit} (Retry-After).", *notes)
     if refresh := response.headers.get("refresh"):
-        notes = (*notes, *_leads(response, (refresh,), ()))
-    text = harmless(page.text)
+        notes = (*notes, *_target_notes(response, (refresh,), ()))
+    text = sanitise(page.text)
     if page.is_error and len(text) > ERROR_CHARS:
         text = text[:ERROR_CHARS]
         notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of this error page are kept.")
-    return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
+    return replace(page, response=replace(response, body=b""), title=sanitise(page.title[:500]), text=text, notes=notes)
 
 
-def _leads(response: WebResponse, refreshes: Iterable[str], frames: Iterable[str]) -> Iterator[str]:
-    """Yield sentences about the targets of refreshes and frames. Targets that cannot be opened are omitted."""
+def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Iterable[str]) -> Iterator[str]:
+    """Yield a note on the targets of refreshes, and one on those of frames. Invalid targets are omitted."""
     origin = parse_url(response.url)
-    after_a_while = [found[1] for text in refreshes if (found := _REFRESH.fullmatch(text.strip()))]
-    for targets, how in (
-        (after_a_while, "It redirects browsers after a while (refresh)"),
+    refresh_targets = [match[1] for text in refreshes if (match := _REFRESH.fullmatch(text.strip()))]
+    for targets, description in (
+        (refresh_targets, "It redirects browsers after a while (refresh)"),
         (frames, "It shows other pages in frames"),
     ):
         urls: dict[str, None] = {}
         for target in targets:
             with suppress(UrlError):
-                urls[origin.joined(target).url[:MAX_LEAD_CHARS]] = None
+                urls[origin.joined(target).url[:MAX_TARGET_CHARS]] = None
         if urls:
-            yield f"{how}. Nothing was fetched from there; call web_fetch for what you want: {' '.join(urls)}"
+            yield (
+                f"{description}. Nothing was fetched from there; call web_fetch for the ones you need: {' '.join(urls)}"
+            )
 
 
-def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    body, media_type, charset, is_cut = response.body, response.media_type, response.charset, response.cut is not None
+def _convert(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+    body, media_type, charset, is_cut = (
+        response.body,
+        response.media_type,
+        response.charset,
+        response.truncation is not None,
+    )
     page = Page(response, len(body))
     if not body:
         return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
-    found = detect(head, parse_url(response.url).path.partition("?")[0])
+    file_type = detect(head, parse_url(response.url).path.partition("?")[0])
     # For media, the first bytes decide, regardless of the type that the server states.
-    if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
+    if file_type.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
             source, note = decode(body, charset, is_markup=True, is_cut=is_cut)
             notes = (note,) if note else ()
-            if shown_as is Format.HTML:
+            if page_format is Format.HTML:
                 return replace(page, text=source, notes=notes)
-            converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
-            if isinstance(converted, Unconverted):
-                note = f"The page could not be converted to text, because {converted}. This is its source."
+            content = page_text(source, "" if page_format is Format.TEXT else response.url, signal)
+            if isinstance(content, ConversionFailure):
+                note = f"The page could not be converted to text, because {content}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
-            page = replace(page, title=converted.title)
-            notes = (*notes, *_leads(response, converted.refresh, converted.frames))
-            if not converted.text.strip():
-                why = "perhaps scripts create it in a browser, or its elements are nested too deeply"
-                return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.", *notes))
-            if converted.is_partial:
+            page = replace(page, title=content.title)
+            notes = (*notes, *_target_notes(response, content.refresh, content.frames))
+            if not content.text.strip():
+                reason = "perhaps scripts create it in a browser, or its elements are nested too deeply"
+                return replace(page, notes=(f"The page has no text; {reason}. format='html' shows its source.", *notes))
+            if content.is_partial:
                 notes = ("Deeply nested elements are missing; format='html' shows the source.", *notes)
-            if converted.hides:
+            if content.has_hidden_text:
                 notes = ("The page's hidden text is omitted; format='html' shows the source.", *notes)
-            return replace(page, text=converted.text, notes=notes)
+            return replace(page, text=content.text, notes=notes)
     # UTF-16 text looks like binary data, so the type that the server states decides.
     is_utf_16 = (charset or "").startswith("utf-16")
-    if found.kind in TEXT_KINDS or (
+    if file_type.kind in TEXT_KINDS or (
         is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
     ):
         text, note = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
         return replace(page, text=text, notes=(note,) if note else ())
-    if found.kind is not FileKind.PDF:
-        return _media(page, found, media)
+    if file_type.kind is not FileKind.PDF:
+        return _media(page, file_type, media)
     if not is_installed():
-        shown = _media(page, found, media)
+        media_page = _media(page, file_type, media)
         note = f"To see the text of PDF files, install the server's 'pdf' extra: {INSTALL}"
-        return replace(shown, notes=(*shown.notes, note))
+        return replace(media_page, notes=(*media_page.notes, note))
     try:
         with tempfile.TemporaryFile() as file:
             file.write(body)
             file.flush()
             descriptor = os.dup(file.fileno())
-        with OpenedFile(descriptor) as opened:
+        with OpenedFile(descriptor) as pdf_file:
             name = parse_url(response.url).authority
-            pdf = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
+            pdf = extract(pdf_file, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
     except ToolError as error:
         signal.raise_if_aborted()
         return replace(page, notes=(error.message,))
     if pdf is None or not pdf.has_words:
-        shown = _media(page, found, media)
-        return replace(shown, notes=(*shown.notes, "The PDF has no text; it may be scanned."))
+        media_page = _media(page, file_type, media)
+        return replace(media_page, notes=(*media_page.notes, "The PDF has no text; it may be scanned."))
     if pdf.is_complete:
         return replace(page, text=pdf.text)
     note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.cut}."
@@ -319,7 +326,7 @@ def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
         return replace(page, notes=("It is neither text nor an image, so it is not shown.",))
     if handling is MediaHandling.NOTICE:
         return replace(page, notes=("It is not shown: this server omits media from results (setting: media).",))
-    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.cut is None:
+    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.truncation is None:
         return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
     target = parse_url(response.url)
     name = os.path.basename(target.path.partition("?")[0]) or target.host

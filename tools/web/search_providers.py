@@ -18,7 +18,7 @@ from tools.text.file_names import one_line
 from tools.text.secrets import HIDDEN
 from tools.web.address_guard import UrlError, UrlTarget, parse_url
 from tools.web.search_settings import SETUP, ProviderSettings
-from tools.web.untrusted_text import fenced, harmless
+from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import WebRequest
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 # Twenty results take about 10 to 100 kB. Parsing a response of the maximum size blocks the event loop for at most
 # 80 ms, and parsing a genuine response for less than 1 ms.
-MAX_REPLY_BYTES = 512 << 10
+MAX_RESPONSE_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # with percent-encoding, which makes Chinese text nine times as long
+MAX_URL_CHARS = 2_000  # after percent-encoding, which turns one Chinese character into nine characters
 MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50  # maximum number of entries examined in the list of results
+MAX_ENTRIES = 50  # maximum number of entries examined in the list of results
 MAX_READ_CHARS = 10_000  # characters of a string that are used, counted before its white space is collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
-MAX_SHOWN_QUERY = 200  # characters of the query in the heading
+MAX_SHOWN_QUERY_CHARS = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -49,37 +49,37 @@ class SearchResult:
     url: str  # the page's URL, normalised
     snippet: str  # the relevant text of the page, on one line; may be empty
     score: float | None = None  # relevance from 0 to 1, or `None` if the provider does not state it
-    published: str = ""  # date of publication, in the provider's format, or empty
+    date: str = ""  # date of publication, in the provider's format, or empty
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # number of entries that were dropped, because they have no URL that can be opened
+    omitted_count: int = 0  # number of entries that were dropped because they have no URL that can be opened
 
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
     """The documented API of a provider."""
 
-    title: str  # the provider's name, for people
+    title: str  # the provider's name, for display
     url: str
     # Returns the parameters of a search from the query, the limit and the settings
-    asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
-    lists: Sequence[str]  # the path to the list of pages in a response
-    # Returns True if a response without the list of pages means no results; if False, such a response is an error
+    build_parameters: Callable[[str, int, ProviderSettings], dict[str, Any]]
+    list_path: Sequence[str]  # the path to the list of pages in a response
+    # Returns True if a response without the list of pages means that nothing was found, and False if it is an error
     is_empty: Callable[[Json], bool]
     # Returns the fields of a page: title, URL, text, score and date
-    page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
+    page_fields: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
     refusals: Mapping[int, str]  # what an HTTP status means for this provider, keyed by the status
     headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header that carries the API key, if any
     is_post: bool = False  # whether the parameters are sent as a JSON object
     answer: Callable[[Json], Any] = lambda _reply: None  # returns the provider's own answer
 
 
-def _at(value: Any, *path: str | int) -> Any:
-    """Return the value at a path of names and positions in any JSON value, or `None`."""
+def _value_at(value: Any, *path: str | int) -> Any:
+    """Return the value at a path of keys and indexes in any JSON value, or `None`."""
     for step in path:
         if isinstance(step, str):
             value = cast("Json", value).get(step) if isinstance(value, dict) else None
@@ -88,8 +88,8 @@ def _at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
-    """Return a string with its HTML entities decoded, because Brave sends them; `None` for any other value."""
+def _unescape_entities(value: Any) -> Any:
+    """Decode the HTML entities that Brave sends in a string. Return `None` for any other value."""
     return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
 
 
@@ -101,14 +101,14 @@ PROVIDERS: Mapping[str, _Interface] = {
         title="Tavily",
         url="https://api.tavily.com/search",
         # "advanced" is the thorough mode, which Qwen Code uses too.
-        asks=lambda query, limit, _: {
+        build_parameters=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },
         headers=lambda key: {"Authorization": f"Bearer {key}"},
         is_post=True,
-        lists=("results",),
+        list_path=("results",),
         is_empty=lambda _: False,
-        page=lambda page: (
+        page_fields=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), page.get("score"), page.get("published_date"),
         ),
         answer=lambda reply: reply.get("answer"),
@@ -118,14 +118,14 @@ PROVIDERS: Mapping[str, _Interface] = {
     "brave": _Interface(
         title="Brave Search",
         url="https://api.search.brave.com/res/v1/web/search",
-        asks=lambda query, limit, _: {
+        build_parameters=lambda query, limit, _: {
             "q": query, "count": min(limit, 20), "result_filter": "web", "text_decorations": "false",
         },
         headers=lambda key: {"X-Subscription-Token": key},
-        lists=("web", "results"),
+        list_path=("web", "results"),
         is_empty=lambda reply: reply.get("web") is None and reply.get("type") == "search",
-        page=lambda page: (
-            _plain(page.get("title")), page.get("url"), _plain(page.get("description")), None,
+        page_fields=lambda page: (
+            _unescape_entities(page.get("title")), page.get("url"), _unescape_entities(page.get("description")), None,
             page.get("page_age") or page.get("age"),
         ),
         refusals={
@@ -137,16 +137,16 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # Google's documentation puts the key in the URL.
-        asks=lambda query, limit, settings: {
+        # As Google documents it, the key is a parameter in the URL.
+        build_parameters=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
         },
-        lists=("items",),
+        list_path=("items",),
         is_empty=lambda reply: reply.get("kind") == "customsearch#search",
-        page=lambda page: (
+        page_fields=lambda page: (
             page.get("title"), page.get("link"), page.get("snippet"), None,
-            _at(page, "pagemap", "metatags", 0, "article:published_time"),
+            _value_at(page, "pagemap", "metatags", 0, "article:published_time"),
         ),
         refusals={
             400: f"the API key or the search engine's id is probably wrong. The operator sets {SETUP['google']}.",
@@ -159,14 +159,14 @@ PROVIDERS: Mapping[str, _Interface] = {
     "searxng": _Interface(
         title="SearXNG",
         url="",
-        asks=lambda query, _limit, _: {"q": query, "format": "json"},
-        lists=("results",),
+        build_parameters=lambda query, _limit, _: {"q": query, "format": "json"},
+        list_path=("results",),
         is_empty=lambda _: False,
-        page=lambda page: (
+        page_fields=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
         # In newer versions of SearXNG, an answer is an object with the text.
-        answer=lambda reply: _at(reply, "answers", 0, "answer") or _at(reply, "answers", 0),
+        answer=lambda reply: _value_at(reply, "answers", 0, "answer") or _value_at(reply, "answers", 0),
         refusals={
             401: "the instance requires a user name and password, which are never sent. The operator can set "
             "web.search.searxng.url to an instance that requires none.",
@@ -194,7 +194,7 @@ class SearchProvider:
         try:
             return parse_url(self._url)
         except UrlError as error:
-            raise self._failed(
+            raise self._error(
                 f"cannot be used: its address cannot be opened, because {error}. The operator can correct "
                 f"web.search.{self.name}.url."
             ) from None
@@ -208,11 +208,11 @@ class SearchProvider:
         """
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
-            raise self._failed(
+            raise self._error(
                 "cannot be used: its API key contains a space or a non-ASCII character, so it cannot be right. The "
                 f"operator can set it with {SETUP[self.name]}."
             )
-        parameters = interface.asks(query, limit, self._settings)
+        parameters = interface.build_parameters(query, limit, self._settings)
         headers = {"Accept": "application/json", **interface.headers(key)}
         if interface.is_post:
             headers["Content-Type"] = "application/json"
@@ -225,19 +225,19 @@ class SearchProvider:
         except ToolError as error:
             if error.code is ToolErrorType.WEB_REFUSED:
                 # Do not pass on the opener's message, because its URL may contain a key.
-                raise self._failed(
+                raise self._error(
                     "cannot be used: the address with the query cannot be opened. Try a shorter query; if that fails "
                     f"too, tell the user that the operator can correct web.search.{self.name}.url."
                 ) from None
             raise ToolError(error.code, f"{self.title} cannot be used. {error.message}") from None
         if response.status != 200:
-            raise self._failed(self._refusal(response))
-        if response.cut is not None:
-            raise self._failed(f"sent an incomplete response: {response.cut}. Try again later.")
-        if len(response.body) > MAX_REPLY_BYTES:
-            raise self._failed(
+            raise self._error(self._refusal(response))
+        if response.truncation is not None:
+            raise self._error(f"sent an incomplete response: {response.truncation}. Try again later.")
+        if len(response.body) > MAX_RESPONSE_BYTES:
+            raise self._error(
                 f"answered with {len(response.body):,} bytes, far more than a list of results; the limit is "
-                f"{MAX_REPLY_BYTES:,}. Request fewer results."
+                f"{MAX_RESPONSE_BYTES:,}. Request fewer results."
             )
         text = response.body.decode("utf-8-sig", "replace")
         if len(key) >= MIN_SECRET_CHARS:
@@ -246,58 +246,60 @@ class SearchProvider:
             reply: Any = json.loads(text)
         except (ValueError, RecursionError):
             is_page = response.media_type == "text/html"
-            raise self._misunderstood("it is a web page" if is_page else "it is not JSON") from None
+            raise self._unexpected_response("it is a web page" if is_page else "it is not JSON") from None
         if not isinstance(reply, dict):
-            raise self._misunderstood("it is not an object")
+            raise self._unexpected_response("it is not an object")
         return self._results(cast("Json", reply), limit)
 
     def _results(self, reply: Json, limit: int) -> SearchResults:
         interface = self._interface
-        listed = _at(reply, *interface.lists)
-        if listed is None and not interface.is_empty(reply):
-            raise self._misunderstood(f"it has no '{'.'.join(interface.lists)}'")
-        if not isinstance(listed, list | None):
-            raise self._misunderstood(f"its '{interface.lists[-1]}' is not a list")
+        entries = _value_at(reply, *interface.list_path)
+        if entries is None and not interface.is_empty(reply):
+            raise self._unexpected_response(f"it has no '{'.'.join(interface.list_path)}'")
+        if not isinstance(entries, list | None):
+            raise self._unexpected_response(f"its '{interface.list_path[-1]}' is not a list")
         pages: list[SearchResult] = []
-        left_out = 0
-        for entry in cast("list[Any]", listed or [])[:MAX_LISTED]:
+        omitted_count = 0
+        for entry in cast("list[Any]", entries or [])[:MAX_ENTRIES]:
             if len(pages) == limit:
                 break
-            left_out += 1
+            omitted_count += 1
             if not isinstance(entry, dict):
                 continue
-            title, address, snippet, score, published = interface.page(cast("Json", entry))
+            title, address, snippet, score, date = interface.page_fields(cast("Json", entry))
             try:
                 url = parse_url(address).url if isinstance(address, str) else ""
             except UrlError:
                 continue
             if not 0 < len(url) <= MAX_URL_CHARS:
                 continue
-            left_out -= 1
+            omitted_count -= 1
             is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
             pages.append(
                 SearchResult(
-                    _text(title, MAX_TITLE_CHARS),
+                    _one_line(title, MAX_TITLE_CHARS),
                     url,
-                    _text(snippet, MAX_SNIPPET_CHARS),
+                    _one_line(snippet, MAX_SNIPPET_CHARS),
                     float(score) if is_score else None,
-                    _text(published, MAX_DATE_CHARS),
+                    _one_line(date, MAX_DATE_CHARS),
                 )
             )
-        return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), left_out)
+        return SearchResults(_one_line(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
 
     def _refusal(self, response: WebResponse) -> str:
         status = response.status
-        special = self._interface.refusals.get(status)
-        if special is not None:
-            return f"refused the search ({status}): {special}"
+        meaning = self._interface.refusals.get(status)
+        if meaning is not None:
+            return f"refused the search ({status}): {meaning}"
         if status in (401, 403):
-            valid = f"The operator has to set a valid one: {SETUP[self.name]}."
-            return f"refused the search ({status}): the API key is not accepted. {valid}"
+            advice = f"The operator has to set a valid one: {SETUP[self.name]}."
+            return f"refused the search ({status}): the API key is not accepted. {advice}"
         if status == 429:
-            after = response.headers.get("retry-after", "").strip()
-            when = f"in {after} seconds" if _SECONDS.fullmatch(after) else "later; its plan may be used up"
-            return f"accepts no more searches for now ({status}). Try again {when}."
+            retry_after = response.headers.get("retry-after", "").strip()
+            retry_time = (
+                f"in {retry_after} seconds" if _SECONDS.fullmatch(retry_after) else "later; its plan may be used up"
+            )
+            return f"accepts no more searches for now ({status}). Try again {retry_time}."
         if 300 <= status < 400:
             return (
                 f"is no longer at its address ({status}), which redirects elsewhere; no key is sent there. The "
@@ -307,35 +309,41 @@ class SearchProvider:
             return f"has an internal error ({status}). Try again later."
         return f"refused the search ({status}). Try a simpler query; the operator can check web.search.{self.name}."
 
-    def _misunderstood(self, why: str) -> ToolError:
-        return self._failed(
-            f"sent an unexpected response: {why}. Another service may be at {self.target.authority}; the operator can "
-            f"check web.search.{self.name}."
+    def _unexpected_response(self, reason: str) -> ToolError:
+        return self._error(
+            f"sent an unexpected response: {reason}. Another service may be at {self.target.authority}; the operator "
+            f"can check web.search.{self.name}."
         )
 
-    def _failed(self, what: str) -> ToolError:
-        return ToolError(ToolErrorType.WEB_SEARCH_FAILED, f"{self.title} {what}")
+    def _error(self, problem: str) -> ToolError:
+        return ToolError(ToolErrorType.WEB_SEARCH_FAILED, f"{self.title} {problem}")
 
 
-def report(query: str, title: str, found: SearchResults) -> str:
+def format_results(query: str, title: str, search_results: SearchResults) -> str:
     """Format the results for a model. Text from the web is kept separate from this server's text."""
-    shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
+    shown_query = one_line(query[:MAX_SHOWN_QUERY_CHARS]) + ("..." if len(query) > MAX_SHOWN_QUERY_CHARS else "")
     # Without this note, the list would look complete.
-    left_out = f" Results omitted, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
-    if not found.results and not found.answer:
-        return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
-    blocks = [found.answer, "Sources:"] if found.answer and found.results else [found.answer] * bool(found.answer)
-    for number, result in enumerate(found.results, start=1):
-        facts = [f"Published: {result.published}"] if result.published else []
+    omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}." * (
+        search_results.omitted_count > 0
+    )
+    if not search_results.results and not search_results.answer:
+        return f'{title} found nothing for "{shown_query}". Try fewer or other words.{omission_note}'
+    blocks = (
+        [search_results.answer, "Sources:"]
+        if search_results.answer and search_results.results
+        else [search_results.answer] * bool(search_results.answer)
+    )
+    for number, result in enumerate(search_results.results, start=1):
+        facts = [f"Published: {result.date}"] if result.date else []
         facts += [f"Relevance: {result.score:.0%}"] if result.score is not None else []
         lines = [f"{number}. {result.title or '(no title)'}", result.url, result.snippet, ", ".join(facts)]
         blocks.append("\n   ".join(filter(None, lines)))
-    body = fenced(harmless("\n\n".join(blocks)))
+    body = fence(sanitise("\n\n".join(blocks)))
     hint = "These are excerpts. Read the whole page with web_fetch before you rely on it."
-    return f'Web search results for "{shown}" from {title}:\n\n{body}\n\n{hint}{left_out}'
+    return f'Web search results for "{shown_query}" from {title}:\n\n{body}\n\n{hint}{omission_note}'
 
 
-def _text(value: Any, max_chars: int) -> str:
+def _one_line(value: Any, max_chars: int) -> str:
     """Return a string on one line, truncated if it is too long; empty if `value` is not a string."""
     if not isinstance(value, str):
         return ""

@@ -51,8 +51,8 @@ class SearchSettings:
     def names(self) -> tuple[str, ...]:
         return tuple(provider.name for provider in self.providers)
 
-    def named(self, name: str | None) -> ProviderSettings | None:
+    def provider(self, name: str | None) -> ProviderSettings | None:
         """Return the provider with this name, or the default if `name` is `None`; `None` if it is not configured."""
         if name is not None:
             return next((provider for provider in self.providers if provider.name == name), None)
-        return self.named(self.default or "") or next(iter(self.providers), None)
+        return self.provider(self.default or "") or next(iter(self.providers), None)

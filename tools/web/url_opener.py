@@ -1,9 +1,9 @@
 """The only way to open a URL.
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
-be allowed. The connection goes to one of these addresses, with the host's name for TLS. Each redirect is a new request
-with all checks. Nothing that browsers or HTTP clients usually add is sent (cookies, credentials, secrets from the
-environment), and no proxies are used, because `exchange` supports none of this.
+be allowed. The connection goes to one of these addresses, and TLS still verifies the host's name. Each redirect is a
+new request with all checks. Nothing that browsers or HTTP clients usually add is sent (cookies, credentials, secrets
+from the environment), and no proxies are used, because `exchange` supports none of this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDPOINTS = "endpoints of the settings"
 
 
 class FairLimit:
-    """Limits concurrent work, in total and per client. First come, first served."""
+    """Limits the number of concurrent calls, in total and per client. First come, first served."""
 
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
@@ -44,18 +44,18 @@ class FairLimit:
         self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}
 
     @asynccontextmanager
-    async def turn(self, client: str) -> AsyncGenerator[None]:
+    async def slot(self, client: str) -> AsyncGenerator[None]:
         """Hold a slot during the `with` block. Anonymous clients count as one client."""
-        own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
-        self._clients[client] = own, calls + 1
+        client_limit, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
+        self._clients[client] = client_limit, calls + 1
         try:
-            # The client's own limit comes first, so that its waiting calls do not block others.
-            async with own, self._total:
+            # Acquire the client's own slot first, so that its waiting calls hold none of the shared slots.
+            async with client_limit, self._total:
                 yield
         finally:
-            own, calls = self._clients.pop(client)
+            client_limit, calls = self._clients.pop(client)
             if calls > 1:
-                self._clients[client] = own, calls - 1
+                self._clients[client] = client_limit, calls - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class WebRequest:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
     # Whether the address comes from the operator's settings, so that it may be private and have any port. If so,
-    # redirects are not followed, because they would lead to an address that is not in the settings.
+    # redirects are not followed, because they may lead to an address that is not in the settings.
     is_trusted_endpoint: bool = False
-    # The client's key, so that no client takes all slots; empty for an anonymous client
+    # The client's key, which keeps one client from taking all slots; empty for an anonymous client
     client_key: str = ""
 
 
@@ -82,9 +82,9 @@ def system_trust() -> ssl.SSLContext:
 
 
 class UrlOpener:
-    """Opens URLs within rules. No connection is kept between requests, so there is nothing to close.
+    """Opens URLs that the rules allow. No connection is kept between requests, so there is nothing to close.
 
-    `trust` creates the TLS settings once, on first use.
+    `trust` creates the TLS settings. It is called once, on first use.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class UrlOpener:
             target = parse_url(request.url)
         except UrlError as error:
             # A URL from the settings may contain a key.
-            shown = "from the settings" if request.is_trusted_endpoint else f"'{brief(request.url)}'"
+            url_text = "from the settings" if request.is_trusted_endpoint else f"'{brief(request.url)}'"
             raise ToolError(
                 ToolErrorType.WEB_REFUSED,
-                f"The URL {shown} was not opened: {error}. Give a URL like https://example.org/page.",
+                f"The URL {url_text} was not opened: {error}. Give a URL like https://example.org/page.",
             ) from None
-        async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
+        async with self._limit.slot(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_loaded:
-                # Importing the HTTP library takes as long as many requests, so it runs in a thread.
+                # Importing the HTTP library is slow, so it runs in a thread.
                 await THREADS.run(lambda: import_module("tools.web.http_exchange"))
                 self._is_loaded = True
             seconds = self._rules.total_seconds
@@ -138,13 +138,13 @@ class UrlOpener:
         from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - already loaded
 
         follows = request.method == "GET" and not request.is_trusted_endpoint
-        passed: list[str] = []
+        redirects: list[str] = []
         while True:
             with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                 is_judged = not request.is_trusted_endpoint
                 addresses = await (self.guard.addresses if is_judged else self.guard.look_up)(target)
                 if target.scheme != "https":
-                    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
+                    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used by plain HTTP; trusts no certificate
                 else:
                     # The system's certificates are read once, in a thread, because reading is slow.
                     tls = self._trust = self._trust or await THREADS.run(self._make_trust)
@@ -163,35 +163,35 @@ class UrlOpener:
             moved_to: str | None = None
             location = answer.headers.get("location")
             if follows and answer.status in REDIRECTS and location is not None:
-                onward = self._onward(target, location)
+                onward = self._redirect_target(target, location)
                 if onward.host == target.host:
-                    passed.append(target.url)
-                    if onward.url in passed:
-                        raise _refused(target, f"'{brief(onward.url)}' again, in a loop")
-                    if len(passed) > self._rules.max_redirects:
-                        most = f"only {self._rules.max_redirects} redirects are followed. Nothing was sent there"
-                        raise _refused(target, f"'{brief(onward.url)}', but {most}")
+                    redirects.append(target.url)
+                    if onward.url in redirects:
+                        raise _redirect_error(target, f"'{brief(onward.url)}' again, in a loop")
+                    if len(redirects) > self._rules.max_redirects:
+                        limit_note = f"only {self._rules.max_redirects} redirects are followed. Nothing was sent there"
+                        raise _redirect_error(target, f"'{brief(onward.url)}', but {limit_note}")
                     target = onward
                     continue
-                # Nobody has consented to another host, not even to one that only adds `www.`, and no rule was checked
-                # for that host. Ask the guard first, so that the model does not try an address that would be refused.
+                # Consent and permission rules covered only the requested host. Another host is not opened, even if it
+                # only adds `www.`. Ask the guard, so that the model does not try an address that would be refused.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
-            return replace(answer, redirects=tuple(passed), moved_to=moved_to)
+            return replace(answer, redirects=tuple(redirects), moved_to=moved_to)
 
-    def _onward(self, target: UrlTarget, location: str) -> UrlTarget:
+    def _redirect_target(self, target: UrlTarget, location: str) -> UrlTarget:
         try:
             onward = target.joined(location)
         except UrlError as error:
-            where = f"'{brief(location)}', which cannot be opened: {error}. Nothing was sent there"
-            raise _refused(target, where) from None
+            destination = f"'{brief(location)}', which cannot be opened: {error}. Nothing was sent there"
+            raise _redirect_error(target, destination) from None
         if target.scheme == "https" and onward.scheme == "http":
-            where = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
-            raise _refused(target, where)
+            destination = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
+            raise _redirect_error(target, destination)
         return onward
 
 
-def _refused(target: UrlTarget, where: str) -> ToolError:
-    said = f"{target.authority} redirects to {where}. Find another address for the page, or tell the user."
-    return ToolError(ToolErrorType.WEB_REFUSED, said)
+def _redirect_error(target: UrlTarget, destination: str) -> ToolError:
+    message = f"{target.authority} redirects to {destination}. Find another address for the page, or tell the user."
+    return ToolError(ToolErrorType.WEB_REFUSED, message)

@@ -30,7 +30,7 @@ async def problem_of(tools: CustomTools) -> str:
     with anyio.fail_after(CEILING):
         state = await tools.discovery.refresh()
     assert state.status is DiscoveryStatus.FAILED
-    assert tools.discovery.known.is_set()
+    assert tools.discovery.finished.is_set()
     return state.problem
 
 
@@ -38,7 +38,7 @@ async def problem_of(tools: CustomTools) -> str:
 async def test_nothing_runs_before_a_client_is_there(tools: CustomTools) -> None:
     tools.declare(ONE)
     assert tools.discovery.state == DiscoveryState(DiscoveryStatus.WAITING)
-    assert not tools.discovery.known.is_set()
+    assert not tools.discovery.finished.is_set()
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as tasks:
             await tools.discovery.wait_for_first_list()
@@ -69,7 +69,7 @@ async def test_a_first_list_does_not_wait_for_a_command_that_hangs(root: Path, t
             async with anyio.create_task_group() as tasks:
                 tools.discovery.start(tasks)
                 await tools.discovery.wait_for_first_list()
-                assert not tools.discovery.known.is_set()
+                assert not tools.discovery.finished.is_set()
                 assert tools.discovery.state.status is DiscoveryStatus.RUNNING
                 tasks.cancel_scope.cancel()
 
@@ -168,7 +168,7 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
                 tools.declare(ONE)
                 mended = (*PEER, "list", str(tools.file))
                 tools.discovery.change(replace(tools.settings, discovery_command=mended), tasks)
-                await tools.discovery.known.wait()
+                await tools.discovery.finished.wait()
         assert names_of(tools) == ["one"]
         await until_ended([int(file.read_text())])
 

@@ -133,10 +133,10 @@ async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -
         "output_bytes": 6,
     }
     head, line, other = text_of(result).split("\n")
-    assert head == "Background jobs: 2, of which running: 1"
+    assert head == "Background jobs: 2 (1 running)"
     assert line.startswith(f"{second.id}: running; PID ")
     assert other.endswith(f"6 bytes printed: echo 12345; exit 1 [in {root / 'sub'}]")
-    assert result.return_display == "Background jobs: 2, of which running: 1"
+    assert result.return_display == "Background jobs: 2 (1 running)"
 
 
 @pytest.mark.requirement("jobs.list")
@@ -203,7 +203,7 @@ async def test_what_is_not_kept_is_passed_over_and_told(root: Path, tmp_path: Pa
         result = await shell.read(job, offset=100_000)
         start = job.running.output.tail_start
         assert f"Bytes {start}-" in text_of(result)
-        assert f"Note: the {(start - 100_000) / 1000:.1f} kB before this are no longer kept." in text_of(result)
+        assert f"Note: the preceding {(start - 100_000) / 1000:.1f} kB of output are no longer kept." in text_of(result)
         assert shown(await shell.read(job, offset=0, lines=3)) == "1\n2\n3"
 
 

@@ -95,7 +95,7 @@ def test_single_pages_can_be_asked_for(wanted: str, first: int, last: int, root:
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("wanted", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
 def test_what_is_no_run_of_pages_is_refused(wanted: str) -> None:
-    with pytest.raises(InvalidToolParamsError, match="'pages' must be like"):
+    with pytest.raises(InvalidToolParamsError, match="'pages' must look like"):
         ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": wanted})
 
 

@@ -270,7 +270,7 @@ def test_the_sections_become_what_tools_are_given(environ: dict[str, str], file:
     assert (rules.allow_private_hosts, rules.allowed_ports) == (("wiki.local",), (8080,))
     search = report.settings.web.search.for_tools()
     assert search.names == ("tavily", "google", "searxng")
-    asked = search.named(None)
+    asked = search.provider(None)
     assert asked is not None
     assert (asked.name, asked.url, asked.api_key, asked.search_engine_id) == ("google", "http://127.0.0.1:1/", "k", "e")
     memory = report.settings.memory.for_tools(report.own_folder)

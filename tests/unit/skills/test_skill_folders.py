@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import each_of
-from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
+from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, describe_skills
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
@@ -28,7 +28,7 @@ def skill(base: Path, place: str, name: str, text: str | None = None) -> Path:
 
 def trusting(root: Path, *mains: Path) -> SkillFolders:
     seen = {str(main.relative_to(root)): hashlib.sha256(main.read_bytes()).hexdigest() for main in mains}
-    return SkillFolders(trusted=lambda: {str(root): seen})
+    return SkillFolders(trusted_skills=lambda: {str(root): seen})
 
 
 def found(home: Path) -> Skills:
@@ -79,7 +79,7 @@ def test_a_skill_that_models_do_not_load_says_so_in_any_spelling(tmp_path: Path)
     for number, said in enumerate((*says, *says_not)):
         key = ("disable-model-invocation", "disable_model_invocation")[number % 2]
         skill(tmp_path, ".qwen/skills", f"s{number}", f"---\ndescription: d\n{key}: {said}\n---\n")
-    assert sorted(found(tmp_path).found) == sorted(f"s{len(says) + number}" for number in range(len(says_not)))
+    assert sorted(found(tmp_path).by_name) == sorted(f"s{len(says) + number}" for number in range(len(says_not)))
 
 
 @pytest.mark.requirement("skills.found")
@@ -88,23 +88,23 @@ def test_skills_of_all_places_of_the_home_are_found_with_what_they_are_for(tmp_p
         skill(tmp_path, f"{place}/skills", name)
     skill(tmp_path, ".qwen/skills", "e", "\ufeff---\r\ndescription: E.\r\nwhen_to_use: Often.\r\n---\r\nText\r\n")
     skills = found(tmp_path)
-    assert {name: each.about for name, each in skills.found.items()} == {
+    assert {name: each.description for name, each in skills.by_name.items()} == {
         "a": "How to a.", "b": "How to b.", "c": "How to c.", "d": "How to d.", "e": "E. Often.",
     }  # fmt: skip
-    assert skills.unused == []
-    assert SkillFolders(str(tmp_path)).find(Workspace([]), with_home=False).found == {}
+    assert skills.problems == []
+    assert SkillFolders(str(tmp_path)).find(Workspace([]), with_home=False).by_name == {}
 
 
 @pytest.mark.requirement("skills.trust")
 def test_a_skill_of_a_workspace_counts_only_as_it_was_when_it_was_trusted(root: Path) -> None:
     main, workspace = skill(root, ".qwen/skills", "sew"), Workspace([str(root)])
     untrusted = SkillFolders().find(workspace, with_home=True)
-    assert untrusted.found == {}
-    assert "coretools-mcp trust" in untrusted.unused[0]
+    assert untrusted.by_name == {}
+    assert "coretools-mcp trust" in untrusted.problems[0]
     folders = trusting(root, main)
-    assert list(folders.find(workspace, with_home=True).found) == ["sew"]
+    assert list(folders.find(workspace, with_home=True).by_name) == ["sew"]
     main.write_text(main.read_text() + "More.\n")
-    assert folders.find(workspace, with_home=True).found == {}
+    assert folders.find(workspace, with_home=True).by_name == {}
 
 
 @pytest.mark.requirement("skills.trust")
@@ -115,7 +115,7 @@ def test_a_skill_of_the_home_that_lies_in_a_workspace_counts_once_the_home_is_tr
     (home / ".qwen/skills").mkdir(parents=True)
     (home / ".qwen/skills/knit").symlink_to(linked.parent)
     folders, trusting_all = SkillFolders(str(home)), trusting(home, main, home / ".qwen/skills/knit/SKILL.md")
-    trusting_all = SkillFolders(str(home), trusting_all.trusted)
+    trusting_all = SkillFolders(str(home), trusting_all.trusted_skills)
     for root, own in (
         (tmp_path, []),
         (home, []),
@@ -127,9 +127,9 @@ def test_a_skill_of_the_home_that_lies_in_a_workspace_counts_once_the_home_is_tr
     ):
         workspace = Workspace([str(root)])
         skills = folders.find(workspace, with_home=True)
-        assert (root, list(skills.found)) == (root, own)
-        assert str(home) in skills.unused[-1]
-        assert sorted(trusting_all.find(workspace, with_home=True).found) == ["knit", "sew"]
+        assert (root, list(skills.by_name)) == (root, own)
+        assert str(home) in skills.problems[-1]
+        assert sorted(trusting_all.find(workspace, with_home=True).by_name) == ["knit", "sew"]
 
 
 @pytest.mark.requirement("skills.unused")
@@ -158,11 +158,11 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     (home / ".agents").mkdir()
     (home / ".agents/skills").symlink_to(away)
     skills = found(home)
-    assert list(skills.found) == ["good"]
+    assert list(skills.by_name) == ["good"]
     for name in ("bare", "blank", "open", "large", "own", "twice", "pipe", "out", "up", "pack", ".agents"):
-        assert any(f"{name}" in why for why in skills.unused), name
-    assert len(skills.unused) == 12
-    assert all(why.isprintable() for why in skills.unused)
+        assert any(f"{name}" in why for why in skills.problems), name
+    assert len(skills.problems) == 12
+    assert all(why.isprintable() for why in skills.problems)
 
 
 @pytest.mark.requirement("skills.unused")
@@ -221,15 +221,15 @@ async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Pa
 
 @pytest.mark.requirement("skills.listed")
 def test_the_list_names_every_skill_within_its_room(tmp_path: Path) -> None:
-    assert told_skills(Skills()) == ""
+    assert describe_skills(Skills()) == ""
     for number in range(150):
         skill(tmp_path, ".qwen/skills", f"skill-{number:03d}", f"---\ndescription: {'word ' * 300}\n---\n")
-    told = told_skills(found(tmp_path))
+    told = describe_skills(found(tmp_path))
     assert len(told) <= MAX_LIST_CHARS
     assert told.count("\n- ") > 1
     assert all(f"skill-{number:03d}" in told for number in range(150))
     for number in range(50):
         skill(tmp_path, ".qwen/skills", f"{number:03d}-{'long' * 20}", "---\ndescription: x\n---\n")
-    told = told_skills(found(tmp_path))
+    told = describe_skills(found(tmp_path))
     assert len(told) <= MAX_LIST_CHARS
     assert "search_tools" in told

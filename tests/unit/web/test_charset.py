@@ -7,7 +7,7 @@ import codecs
 import pytest
 
 from tests.tables import each_of
-from tools.web.page_text import DECODED_AT_ONCE, decode
+from tools.web.page_text import DECODE_STEP_BYTES, decode
 
 
 @pytest.mark.requirement("web.open")
@@ -74,7 +74,7 @@ def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
 def test_pieces_read_as_the_whole_does(name: str) -> None:
-    body = bytes(range(256)) * (3 * DECODED_AT_ONCE // 256 + 1) + b"\x81"
+    body = bytes(range(256)) * (3 * DECODE_STEP_BYTES // 256 + 1) + b"\x81"
     wanted = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
     declared = "tis-620" if name == "cp874" else name
     assert decode(body, declared, is_markup=False, is_cut=False)[0] == body.decode(wanted, "replace")

@@ -15,7 +15,7 @@ from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect,
 from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.web.http_exchange import Cut
+from tools.web.http_exchange import Truncation
 from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_an_answer_comes_with_its_status_type_and_content() -> None:
     assert (got.url, got.status) == (site.url("/a?b=%20c"), 418)
     assert (got.media_type, got.charset) == ("text/html", "utf-8")
     assert got.body.decode() == "<p>caf\u00e9"
-    assert got.cut is None
+    assert got.truncation is None
     assert got.redirects == ()
 
 
@@ -222,7 +222,7 @@ async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
     async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
         got = await opener_for(site).open(WebRequest(site.url()))
     assert got.body == TEXT
-    assert got.cut is None
+    assert got.truncation is None
 
 
 @pytest.mark.requirement("web.open")
@@ -249,7 +249,7 @@ async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
     for got in found:
         assert got.body
         assert TEXT.startswith(got.body)
-        assert got.cut is Cut.BROKEN
+        assert got.truncation is Truncation.BROKEN
 
 
 @pytest.mark.requirement("web.caps")
@@ -300,8 +300,8 @@ async def test_a_turn_is_free_again_after_its_call() -> None:
     limit = FairLimit(total=1, per_client=1)
     with anyio.fail_after(60):
         for client in ("a", "a", "b"):
-            async with limit.turn(client):
+            async with limit.slot(client):
                 with anyio.move_on_after(0.01) as waiting:
-                    async with limit.turn("a"):
+                    async with limit.slot("a"):
                         raise AssertionError
                 assert waiting.cancelled_caught

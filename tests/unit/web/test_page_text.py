@@ -7,7 +7,7 @@ import pytest
 from tests.tables import each_of
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.web.page_text import PageText, Unconverted, page_text
+from tools.web.page_text import ConversionFailure, PageText, page_text
 
 BASE = "https://site.test/a/b.html?q"
 
@@ -88,7 +88,7 @@ def test_what_nobody_reads_is_left_out(noise: str) -> None:
     ],
 )
 def test_it_is_known_whether_text_is_left_out_that_the_page_hides(part: str, hides: bool) -> None:
-    assert shown(f"<p>text</p>{part}").hides is hides
+    assert shown(f"<p>text</p>{part}").has_hidden_text is hides
 
 
 @pytest.mark.requirement("web.leads")
@@ -137,7 +137,7 @@ def test_letters_of_every_kind_come_through_the_process() -> None:
 
 @pytest.mark.requirement("web.html")
 def test_a_page_that_would_take_too_much_memory_says_so() -> None:
-    assert page_text("<p>x" * 4_000_000, BASE, AbortSignal(), 60, memory=200 << 20) is Unconverted.ENDED
+    assert page_text("<p>x" * 4_000_000, BASE, AbortSignal(), 60, memory=200 << 20) is ConversionFailure.ENDED
     assert isinstance(page_text("<p>x", BASE, AbortSignal(), 60, memory=200 << 20), PageText)
 
 

@@ -104,7 +104,7 @@ async def test_tavily_is_sent_an_object_with_the_key_in_a_header(server: SearchS
     assert [result.url for result in found.results] == [f"https://example.org/{number}" for number in (1, 2, 3)]
     first = found.results[0]
     assert (first.title, first.snippet, first.score) == ("Page 1", "What page 1 says about it.", 0.9)
-    assert first.published == "Mon, 02 Mar 2026 10:00:00 GMT"
+    assert first.date == "Mon, 02 Mar 2026 10:00:00 GMT"
 
 
 @pytest.mark.requirement("web_search.brave")
@@ -116,7 +116,7 @@ async def test_brave_is_asked_for_web_pages_with_the_key_in_a_header(server: Sea
     assert request.query == {"q": "some words", "count": "3", "result_filter": "web", "text_decorations": "false"}
     first = found.results[0]
     assert (first.title, first.snippet) == ("Page 1 & more", 'What page 1 says, "quoted".')
-    assert (first.score, first.published) == (None, "2026-03-02T10:00:00")
+    assert (first.score, first.date) == (None, "2026-03-02T10:00:00")
     assert len(found.results) == 3
 
 
@@ -128,7 +128,7 @@ async def test_google_is_asked_with_the_key_and_the_engine_in_the_address(server
     assert request.query == {"key": GOOGLE_KEY, "cx": ENGINE, "q": "some words", "num": "3", "safe": "active"}
     first = found.results[0]
     assert (first.title, first.url, first.snippet) == ("Page 1", "https://example.org/1", "What page 1 says about it.")
-    assert first.published == "2026-03-02T10:00:00Z"
+    assert first.date == "2026-03-02T10:00:00Z"
 
 
 @pytest.mark.requirement("web_search.brave")
@@ -318,7 +318,7 @@ async def test_entries_without_an_address_that_can_be_opened_are_counted_and_lef
     server.reply = Reply(body=listing(name, [*bad, "text", None, ["list"], {}, good]))
     found = await search(name, server)
     assert [result.url for result in found.results] == ["https://example.org/good"]
-    assert found.left_out == len(addresses) + 4
+    assert found.omitted_count == len(addresses) + 4
 
 
 @pytest.mark.requirement("web_search.misunderstood")
@@ -335,7 +335,7 @@ async def test_fields_of_another_type_or_of_any_length_do_no_harm(server: Search
     server.reply = Reply(body={**body, "answer": {"text": "x"}, "answers": [[]]})
     found = await search(name, server, limit=4)
     assert [(result.title, result.snippet, result.score) for result in found.results[:3]] == [("", "", None)] * 3
-    assert [result.published for result in found.results] == [""] * 4
+    assert [result.date for result in found.results] == [""] * 4
     assert len(found.results[3].title) <= 200
     assert len(found.results[3].snippet) <= 1_000
     assert found.answer == ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import each_of
-from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fenced, harmless
+from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fence, sanitise
 
 
 @pytest.mark.requirement("web.untrusted")
@@ -41,7 +41,7 @@ from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fenced, harmless
     ],
 )
 def test_what_acts_or_is_not_seen_is_taken_out(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert sanitise(text) == shown
 
 
 @pytest.mark.requirement("web.untrusted")
@@ -52,13 +52,13 @@ def test_what_acts_or_is_not_seen_is_taken_out(text: str, shown: str) -> None:
 )
 def test_pieces_hide_nothing(place: int, what: str) -> None:
     before = "x" * (PIECE_CHARS + place)
-    found = harmless(before + what + "y")
-    assert found == before + harmless(what) + "y"
+    found = sanitise(before + what + "y")
+    assert found == before + sanitise(what) + "y"
 
 
 @pytest.mark.requirement("web.untrusted")
 def test_a_fence_is_around_all_of_the_text() -> None:
-    lines = fenced("a\nb").split("\n")
+    lines = fence("a\nb").split("\n")
     assert lines[1].startswith("<web_content id=")
     assert lines[2:4] == ["a", "b"]
     assert lines[4] == f"</{lines[1][1:]}"
@@ -69,5 +69,5 @@ def test_a_fence_is_around_all_of_the_text() -> None:
 @examples(100)
 @given(st.integers(-1_000, 5), st.integers(0, 1_000), st.sampled_from("\u200b\u200d\x00\ufeff"))
 def test_what_is_not_seen_does_not_move_a_tag_over_the_edge_of_a_piece(place: int, count: int, unseen: str) -> None:
-    text = harmless("a" * (PIECE_CHARS + place) + "<" + unseen * count + '/web_content id="x">')
+    text = sanitise("a" * (PIECE_CHARS + place) + "<" + unseen * count + '/web_content id="x">')
     assert text.endswith('a&lt;/web_content id="x">')

@@ -101,8 +101,8 @@ LEADS = {
     "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) without a target."),
     "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) without a"),
     "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh). Nothing was fetched from there"),
-    "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "what you want: http://site.test:"),
-    "/frames": (answer(FRAMES), "frames. Nothing was fetched from there; call web_fetch for what you want: http:"),
+    "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "the ones you need: http://site.test:"),
+    "/frames": (answer(FRAMES), "frames. Nothing was fetched from there; call web_fetch for the ones you need: http:"),
     "/busy": (answer("", status="429 Too Many Requests", headers={"Retry-After": "120"}), "request: 120 seconds (Ret"),
     "/date": (
         answer("", status="503 Service Unavailable", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
