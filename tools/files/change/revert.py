@@ -226,7 +226,7 @@ def _explain_later_changes(
         return message
     name = os.path.basename(change.path)
     diff = _diff(_text_of(content_after), _text_of(data), len(content_after or b""), len(data))
-    return f"{message} Changes since then:\n{clipped(diff.text(name, ('As it was content_after', 'Now')))}"
+    return f"{message} Changes since then:\n{clipped(diff.text(name, ('As it was left', 'Now')))}"
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
