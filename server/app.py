@@ -121,7 +121,7 @@ class App:
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
             report=lambda: self.live.report,
-            modes_changed=partial(self._announcements.tell, "tools"),
+            modes_changed=partial(self._announcements.notify, "tools"),
         )
         self.table, self.running_server = self._make_table(report, observation)
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, report)
@@ -189,7 +189,7 @@ class App:
             bus=self._bus,
             on_change=self._list_changed,
             replica=self.replica,
-            observer_of=None if observation is None else observation.of_upstream,
+            observer_of=None if observation is None else observation.observer_for,
             folders_of=lambda exchange: self._contexts.folders(
                 None if exchange is None else clients.known(exchange.client_key), exchange
             ),
@@ -324,7 +324,7 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(previous.settings, current.settings)
         if has_rules:
-            self._contexts.workspaces.built.clear()  # the new rules may hide different files
+            self._contexts.workspaces.cache.clear()  # the new rules may hide different files
         if has_rules or previous.upstreams != current.upstreams:
             self.router.settings_changed()
             self._tools_changed()
@@ -345,7 +345,7 @@ class App:
             self.search.changed()
         # A change before the response to the first list request needs no notification: the response includes it.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
-            self._announcements.note(kind, self._tasks)
+            self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
@@ -371,7 +371,7 @@ class App:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await learn_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).by_name:
-            await self._announcements.tell("tools", [ctx.connection])
+            await self._announcements.notify("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.find(ctx)

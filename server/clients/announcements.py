@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-STREAMS_OF_ONE = 256  # maximum number of open streams per client
-STREAMS_OF_UNKNOWN = 1_024  # maximum number of open streams for all unidentified clients together
+MAX_CLIENT_STREAMS = 256  # maximum number of open streams per client
+MAX_UNIDENTIFIED_STREAMS = 1_024  # maximum number of open streams for all unidentified clients together
 MAX_STREAMS = 10_000  # maximum number of open streams for all clients together
-TELL_SECONDS = 10.0  # limit for notifying one session
+NOTIFY_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before the next attempt to notify the other replicas
 SETTLE_SECONDS = 0.02  # how long changes are collected before they are sent, because a new upstream changes three lists
@@ -65,12 +65,12 @@ class ListenBus:
         self._streams: dict[int, Listener] = {}
 
     @contextmanager
-    def stream(self, whose: object) -> Generator[None]:
-        """Within this context, a subscription by this task becomes the stream of the exchange passed as `whose`.
+    def stream(self, exchange: object) -> Generator[None]:
+        """Within this context, a subscription by this task becomes the stream of `exchange`.
 
         Exchanges are compared by identity.
         """
-        token = _STREAM.set(whose)
+        token = _STREAM.set(exchange)
         try:
             yield
         finally:
@@ -78,12 +78,12 @@ class ListenBus:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Send changes to a listener, which must neither raise nor block. Returns a function that unsubscribes."""
-        token, whose = object(), id(_STREAM.get())
-        self._listeners[token] = self._streams[whose] = listener
+        token, exchange_id = object(), id(_STREAM.get())
+        self._listeners[token] = self._streams[exchange_id] = listener
 
         def unsubscribe() -> None:
             self._listeners.pop(token, None)
-            self._streams.pop(whose, None)
+            self._streams.pop(exchange_id, None)
 
         return unsubscribe
 
@@ -91,9 +91,9 @@ class ListenBus:
         for listener in tuple(self._listeners.values()):
             listener(change)
 
-    def publish_to(self, whose: object, change: ListChange) -> None:
-        """Send a change only to the stream of the exchange passed as `whose`, if that stream is open."""
-        if (listener := self._streams.get(id(whose))) is not None:
+    def publish_to(self, exchange: object, change: ListChange) -> None:
+        """Send a change only to the stream of `exchange`, if that stream is open."""
+        if (listener := self._streams.get(id(exchange))) is not None:
             listener(change)
 
 
@@ -114,97 +114,104 @@ class ListenStreams:
 
     async def __call__(self, ctx: RequestContext) -> Json:
         key, principal = self._key_of(ctx), principal_of(ctx.http_request)
-        most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
-        if self._open[key] >= most or self._open.total() >= MAX_STREAMS:
-            told = (
-                f"Too many streams are open, for this client (the maximum is {most} open subscription streams) or for "
+        limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
+        if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
+            message = (
+                f"Too many streams are open, for this client (the maximum is {limit} open subscription streams) or for "
                 "all clients together. Close a stream, then listen again."
             )
-            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
+            raise MCPError(INTERNAL_ERROR, message, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
         try:
             with anyio.move_on_after(math.inf if principal is None else principal.seconds_left):
-                await self._tell(ctx)
+                await self._send_changes(ctx)
             return {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
         finally:
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]
 
-    async def _tell(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled. A slow client gets repeated changes only once."""
-        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+    async def _send_changes(self, ctx: RequestContext) -> None:
+        """Send the requested changes until cancelled.
+
+        A change that occurs again before a slow client has been notified of it is sent only once.
+        """
+        requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
-        uris: Any = wanted.get("resourceSubscriptions")
-        honored: Json = {flag: True for flag in flags if wanted.get(flag) is True}
+        uris: Any = requested_filter.get("resourceSubscriptions")
+        honored_filter: Json = {flag: True for flag in flags if requested_filter.get(flag) is True}
         if uris:
-            honored["resourceSubscriptions"] = uris
-        heard = {ListChange(kind) for flag, kind in flags.items() if flag in honored}
-        heard |= {ListChange("resource", uri) for uri in uris or ()}
-        changed, has_changed = dict[ListChange, None](), asyncio.Event()
+            honored_filter["resourceSubscriptions"] = uris
+        subscriptions = {ListChange(kind) for flag, kind in flags.items() if flag in honored_filter}
+        subscriptions |= {ListChange("resource", uri) for uri in uris or ()}
+        pending, has_pending = dict[ListChange, None](), asyncio.Event()
 
         def listen(change: ListChange) -> None:
-            if change in heard:
-                changed[change] = None
-                has_changed.set()
+            if change in subscriptions:
+                pending[change] = None
+                has_pending.set()
 
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-        end = self._bus.subscribe(listen)
+        unsubscribe = self._bus.subscribe(listen)
         try:
-            await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
-            while await has_changed.wait():
-                has_changed.clear()
-                while changed:
-                    change = next(iter(changed))
-                    del changed[change]
-                    about = {"uri": change.uri} if change.uri else {}
-                    await ctx.outbound.notify(change.method, {**about, "_meta": meta})
+            await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored_filter, "_meta": meta})
+            while await has_pending.wait():
+                has_pending.clear()
+                while pending:
+                    change = next(iter(pending))
+                    del pending[change]
+                    params = {"uri": change.uri} if change.uri else {}
+                    await ctx.outbound.notify(change.method, {**params, "_meta": meta})
         finally:
-            end()
+            unsubscribe()
 
 
 class Announcements:
-    """Notifies clients of changed lists: over the bus in the 2026-07-28 revision, otherwise in their sessions."""
+    """Notifies clients of changed lists.
+
+    In the 2026-07-28 revision, the notifications go to clients' `subscriptions/listen` streams; in earlier revisions,
+    to their sessions.
+    """
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus
         self._replica = replica
         self._connections = connections
         self._changed: set[ListKind] = set()
-        self._untold: set[ListKind] = set()  # changes that other replicas have not been notified of
+        self._unpublished: set[ListKind] = set()  # changes that other replicas have not been notified of
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
+    def schedule(self, kind: ListKind, tasks: TaskGroup | None) -> None:
         """Record that a list has changed, and let a task in `tasks` notify clients. Without `tasks`, do nothing."""
         if tasks is None:
             return
         self._changed.add(kind)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin, tasks)
+            self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._start_notifying, tasks)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _begin(self, tasks: TaskGroup) -> None:
+    def _start_notifying(self, tasks: TaskGroup) -> None:
         self._timer = None
-        changed, self._changed = self._changed, set()
-        for kind in sorted(changed):
-            tasks.start_soon(self.tell, kind, list(self._connections()))
+        kinds, self._changed = self._changed, set()
+        for kind in sorted(kinds):
+            tasks.start_soon(self.notify, kind, list(self._connections()))
         if self._replica.store.is_shared:
-            is_telling, self._untold = bool(self._untold), self._untold | changed
-            if not is_telling:
-                tasks.start_soon(self._tell_replicas)
+            is_publishing, self._unpublished = bool(self._unpublished), self._unpublished | kinds
+            if not is_publishing:
+                tasks.start_soon(self._notify_replicas)
 
-    async def _tell_replicas(self) -> None:
-        while self._untold:
-            kind = min(self._untold)
-            self._untold.discard(kind)  # before publishing, because the list may change again meanwhile
+    async def _notify_replicas(self) -> None:
+        while self._unpublished:
+            kind = min(self._unpublished)
+            self._unpublished.discard(kind)  # before publishing, because the list may change again meanwhile
             try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
             except StoreUnavailableError:
-                self._untold.add(kind)
+                self._unpublished.add(kind)
                 # Never give up: other replicas notice a lost message only if their own connection was interrupted.
                 await anyio.sleep(RETRY_SECONDS)
 
@@ -218,15 +225,15 @@ class Announcements:
                     if text is None or (name == kind and replica != self._replica.name):
                         self._bus.publish(ListChange(name))
 
-    async def tell(self, kind: ListKind, connections: Sequence[McpConnection]) -> None:
+    async def notify(self, kind: ListKind, connections: Sequence[McpConnection]) -> None:
         change = ListChange(kind)
 
-        async def tell_one(connection: McpConnection) -> None:
-            with anyio.move_on_after(TELL_SECONDS):
+        async def notify_one(connection: McpConnection) -> None:
+            with anyio.move_on_after(NOTIFY_SECONDS):
                 await connection.outbound.notify(change.method, None)
 
         self._bus.publish(change)
         # Notify concurrently: one slow reader must not delay the others.
         async with anyio.create_task_group() as tasks:
             for connection in connections:
-                tasks.start_soon(tell_one, connection)
+                tasks.start_soon(notify_one, connection)

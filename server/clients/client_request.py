@@ -1,8 +1,8 @@
-"""A client's request: whose it is, and the form that the relay needs, with raw parameters and a way to send messages.
+"""A client's request: its owner, and the form that the relay needs, with raw parameters and a way to send messages.
 
-The owner of a client's state is its principal. The principal of a token in the settings is the token's name. The
-principal of an access token is its issuer and subject, regardless of the client program, so a person has the same state
-in all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
+The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
+For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in
+all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client calls first
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
+DEFAULT_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
@@ -67,7 +67,7 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """How long the token remains valid."""
+        """The remaining validity of the token, in seconds."""
         return max(self.ends - time.time(), 0.0)
 
 
@@ -120,7 +120,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # the `RequestContext`'s; outside of requests, the `McpConnection`'s
+    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -137,7 +137,10 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: like a new request, but with the login counted."""
+        """Return the exchange that continues this request after the login that it waited for.
+
+        It is like that of a new request, except that it carries the number of logins so far.
+        """
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -146,15 +149,15 @@ class Exchange:
 
     @property
     def input_responses(self) -> Json:
-        """Answers to upstreams' questions, without those to this server's own questions."""
-        given = as_mapping(self.params.get("inputResponses"))
-        return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
+        """The answers to upstreams' questions, excluding those to this server's own questions."""
+        responses = as_mapping(self.params.get("inputResponses"))
+        return {key: responses[key] for key in responses if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:
-        """The lowest log level that this request wants, if any."""
+        """The lowest log level that this request asks for, if any."""
         if not self.is_modern:
-            return self.chosen_level or USUAL_LEVEL
+            return self.chosen_level or DEFAULT_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
         return level if level in LEVELS else None
 
@@ -173,10 +176,10 @@ class Exchange:
                 mode = params.get("mode", "form")
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
-                announced = self.capabilities.get("sampling")
-                # Tools need a separate capability (SEP-1577); clients without it would ignore the tools.
+                sampling = self.capabilities.get("sampling")
+                # Tools in a sampling request need a separate capability (SEP-1577), without which clients ignore them.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
-                return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
+                return sampling is not None and (as_mapping(sampling).get("tools") is not None or not wants_tools)
             case "roots/list":
                 return self.capabilities.get("roots") is not None
             case _:
@@ -202,14 +205,14 @@ class Exchange:
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # a client may be unable to parse this value
         if (token := progress_token(self.params)) is not None:
-            known = {name: value for name, value in params.items() if value is not None}
-            await self.notify("notifications/progress", {**known, "progressToken": token})
+            fields = {name: value for name, value in params.items() if value is not None}
+            await self.notify("notifications/progress", {**fields, "progressToken": token})
 
     async def log(self, params: Json) -> None:
         """Forward a log message, but in the 2026-07-28 revision only if the request asks for messages of that level."""
         if self.is_modern:
-            wanted, level = self.log_level, params.get("level")
-            if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
+            lowest_level, level = self.log_level, params.get("level")
+            if lowest_level is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(lowest_level):
                 return
         await self.notify("notifications/message", params)
 

@@ -50,34 +50,35 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often the client announced changed roots
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held during `roots/list`; replaced when the roots change
+    # Held during `roots/list`; replaced when the roots change
+    request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     is_silent: bool = False  # whether the client did not respond last time
-    news: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
+    notification: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
 class WorkspacePolicy:
     """Chooses the folders that a client's calls may use: the operator's, else the client's, else the working folder.
 
-    The operator's folders are those for the client's token, or else those for all clients. `hidden` returns a test for
-    paths that a client's rules hide in the given folders. No tool reads or writes in the `private` folders.
+    The operator's folders are those for the client's token, or else those for all clients. `forbidden_of` returns a
+    test for paths that a client's rules hide in the given folders. No tool reads or writes in the `private` folders.
     """
 
     def __init__(
         self,
         settings: WorkspaceSettings,
-        hidden: Callable[[Sequence[str], Rights], Forbidden | None],
+        forbidden_of: Callable[[Sequence[str], Rights], Forbidden | None],
         rule_of_all_reading: Callable[[Rights], str] = lambda _rights: "",
         private: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._private = private
-        self._hidden = hidden
+        self._forbidden_of = forbidden_of
         self._rule_of_all_reading = rule_of_all_reading
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
         # Each workspace is built when a call first needs it.
-        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
+        self.cache: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
 
     def workspace(
         self,
@@ -88,18 +89,18 @@ class WorkspacePolicy:
     ) -> Workspace:
         """Return the workspace for a client; `client_roots` is `None` if the client has not listed its roots yet."""
         key = (client_roots, readable, rights, scratch)
-        workspace = self.built.get(key)
+        workspace = self.cache.get(key)
         if workspace is None:
-            if len(self.built) >= MAX_KEPT_WORKSPACES:
-                self.built.clear()
+            if len(self.cache) >= MAX_KEPT_WORKSPACES:
+                self.cache.clear()
             folders, problem = self.folders(client_roots, rights)
-            workspace = self.built[key] = Workspace(
+            workspace = self.cache[key] = Workspace(
                 folders,
                 problem,
                 respect_git_ignore=self._settings.respect_git_ignore,
                 respect_agent_ignore=self._settings.respect_agent_ignore,
                 readable=readable,
-                forbidden=self._hidden(folders, rights),
+                forbidden=self._forbidden_of(folders, rights),
                 rule_of_all_reading=self._rule_of_all_reading(rights),
                 private=self._private,
                 scratch=scratch,
@@ -112,7 +113,7 @@ class WorkspacePolicy:
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # The bearer of an issuer's token is remote, so the client's folders are on another machine.
+            # A client with an issuer's token is assumed to be remote, so its roots are folders on another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
@@ -126,8 +127,10 @@ class WorkspacePolicy:
             return operators, ""  # the client has no roots that could narrow the operator's folders
         if operators:
             # If an operator's folder and a root are nested, use the inner one.
-            inside = [root for root in folders if any(contains(own, root) for own in operators)]
-            return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
+            inside = [root for root in folders if any(contains(operator_root, root) for operator_root in operators)]
+            return inside + [
+                operator_root for operator_root in operators if any(contains(root, operator_root) for root in folders)
+            ], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
                 "intersect), so no folder is left. The client must open a folder inside the allowed ones, or the "
                 "operator must add one with --workspace."
@@ -144,15 +147,15 @@ class WorkspacePolicy:
             return (), problem
         home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
         if folder == home:
-            what = "your home folder"
+            description = "your home folder"
         elif folder == os.path.dirname(folder):
-            what = "the root of the file system"
+            description = "the root of the file system"
         elif folder == installation or contains(os.path.realpath(sys.prefix), folder):
-            what = "an installation folder"
+            description = "an installation folder"
         else:
             return (folder,), ""
         return (), (
-            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never used as a "
+            f"No workspace is set, and the server was started in {description} ('{folder}'), which is never used as a "
             "default. The operator can start it with --workspace DIR or set workspace.roots in the settings."
         )
 
@@ -164,49 +167,53 @@ _NO_ROOT_USABLE = (
 
 
 async def follow_roots(
-    state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
+    state: RootsState, ctx: RequestContext, handle: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Call `take` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
+    """Call `handle` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # a `roots/list` request that is still open is about the old roots
-    is_seen_to, state.news = state.news is not None, ctx
-    if is_seen_to:
+    state.request_lock = anyio.Lock()  # a `roots/list` request that is still pending concerns the old roots
+    is_being_handled, state.notification = state.notification is not None, ctx
+    if is_being_handled:
         return
-    seen_to = 0
+    handled_changes = 0
     try:
-        while seen_to != state.changes:
-            seen_to = state.changes
-            await take(state.news)
-            heard = -1
+        while handled_changes != state.changes:
+            handled_changes = state.changes
+            await handle(state.notification)
+            last_changes = -1
             with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
-                while heard != state.changes:
-                    heard = state.changes
+                while last_changes != state.changes:
+                    last_changes = state.changes
                     await anyio.sleep(QUIET_SECONDS)
     finally:
-        state.news = None
+        state.notification = None
 
 
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Learn a client's roots: ask for them once, if it declared the capability. `None` means no response."""
+    """Return a client's roots, requesting them if they are not known yet and the client declared the capability.
+
+    Returns `None` if the client did not respond.
+    """
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
-        usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
-        with anyio.fail_after(usual if seconds is None else seconds):
-            # A request outside of the client's own requests may be read late or never, so no call must wait for it.
-            async with nullcontext() if exchange.is_outside_request else state.turn:
+        usual_seconds = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
+        with anyio.fail_after(usual_seconds if seconds is None else seconds):
+            # The client may read a request that is outside of its own requests late or never, so such a request does
+            # not take the lock that calls wait for.
+            async with nullcontext() if exchange.is_outside_request else state.request_lock:
                 changes, roots = state.changes, state.roots
                 if roots is None:
                     answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
-                    listed = list(map(as_mapping, answer))
+                    entries = list(map(as_mapping, answer))
                     # Check the folders in a thread, because a root may be on a file system that hangs.
-                    folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
-                    if len(folders) < len(listed):
-                        unused = len(listed) - len(folders)
-                        logger.warning("client roots that are not used: %d of %d", unused, len(listed))
-                    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
+                    folders = await THREADS.run(partial(_existing_folders, entries[:MAX_ROOTS]))
+                    if len(folders) < len(entries):
+                        unused_count = len(entries) - len(folders)
+                        logger.warning("client roots that are not used: %d of %d", unused_count, len(entries))
+                    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if entries and not folders else "")
                     if changes == state.changes:
                         state.roots = roots
             state.is_silent = False

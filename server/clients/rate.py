@@ -13,7 +13,7 @@ class Rate:
 
     def __init__(self, per_minute: int) -> None:
         self._interval = _MINUTE / per_minute
-        self._due = float("-inf")  # when all calls are available again
+        self._due = float("-inf")  # the time at which all `per_minute` calls are available again
 
     def take(self, now: float) -> float:
         """Count a call and return 0, or return the seconds until the next call is allowed.

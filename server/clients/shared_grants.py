@@ -1,9 +1,9 @@
 """What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
 Only the grants of clients with a token are shared: a session without a token belongs to one replica. Rows are encrypted
-and authenticated, so that write access to the store cannot grant anything. A row expires when the limit for a client's
-idle time has passed since the last answer. A row is valid only as long as the upstreams stay the same: rules name tools
-by the alias of their server, and new settings may give that alias to another server.
+and authenticated, so that write access to the store cannot grant anything. A row expires when nothing has been added to
+it for as long as an idle client is remembered. A row is valid only as long as the upstreams stay the same: rules name
+tools by the alias of their server, and new settings may give that alias to another server.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ class SharedGrants:
         """
         if client.grants is None or not principal_in(client.key):
             return False
-        whose, fresh = self._whose(client), list[str]()
+        key, new_rules = self._row_key(client), list[str]()
         with suppress(StoreUnavailableError):
-            row = await self._rows.read(whose)
-            fresh = [rule for rule in _rules_in(row.value) if rule not in client.grants]
-            client.grants.extend(fresh)
-            await self._rows.seal_again(whose, row)
-        return bool(fresh)
+            row = await self._rows.read(key)
+            new_rules = [rule for rule in _rules_in(row.value) if rule not in client.grants]
+            client.grants.extend(new_rules)
+            await self._rows.seal_again(key, row)
+        return bool(new_rules)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Share rules with other replicas; while the store is unavailable, they apply only here."""
+        """Share rules with other replicas; while the store is unavailable, they apply only on this replica."""
         if not principal_in(client.key):
             return
 
-        def added(before: _Grants | None) -> _Grants:
-            now = list(dict.fromkeys([*_rules_in(before), *rules]))[-MAX_RULES:]
-            return _Grants(now, time.time() + self._seconds)
+        def merge(grants: _Grants | None) -> _Grants:
+            all_rules = list(dict.fromkeys([*_rules_in(grants), *rules]))[-MAX_RULES:]
+            return _Grants(all_rules, time.time() + self._seconds)
 
         with suppress(StoreUnavailableError):
-            if await self._rows.change(self._whose(client), added) is None:
+            if await self._rows.change(self._row_key(client), merge) is None:
                 logger.warning("what a user allowed is not shared with other replicas: too many concurrent writes")
 
-    def _whose(self, client: ClientState) -> str:
-        whose = f"{client.key} {self._servers()}"
-        return sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()
+    def _row_key(self, client: ClientState) -> str:
+        owner = f"{client.key} {self._servers()}"
+        return sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _rules_in(row: _Grants | None) -> list[str]:

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from server.settings.canonical_form import (
     FOREIGN_KEYS,
+    INVALID,
     MODE_ALIASES,
-    WRONG,
     Converters,
     adapt_servers,
     convert_keys,
@@ -49,10 +49,10 @@ class AgentCli:
     home_is_folder: bool  # whether `home_variable` names the folder itself rather than its parent
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
-        other = environ.get(self.home_variable, "")
-        if other and self.home_is_folder:
-            return other
-        return os.path.join(other or home_folder(environ), self.folder)
+        override = environ.get(self.home_variable, "")
+        if override and self.home_is_folder:
+            return override
+        return os.path.join(override or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
         """Return the CLI's system-wide files: the one that users can override, and the one that they cannot."""
@@ -60,8 +60,8 @@ class AgentCli:
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
         overrides = environ.get(f"{self.variable}_SYSTEM_SETTINGS_PATH") or os.path.join(folder, FILE)
-        beside = os.path.join(os.path.dirname(overrides), "system-defaults.json")
-        return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
+        usual_defaults = os.path.join(os.path.dirname(overrides), "system-defaults.json")
+        return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or usual_defaults, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
         """Return the defaults that replace this server's own when the CLI's settings are used."""
@@ -105,15 +105,15 @@ _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLIs, an em
 
 def _mode(value: Any) -> Any:
     mode = MODE_ALIASES.get(value, value) if isinstance(value, str) else ""
-    return mode if mode in list(ApprovalMode) else WRONG
+    return mode if mode in list(ApprovalMode) else INVALID
 
 
 _MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version of the CLI
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
-    (*section, theirs): (("workspace", ours), lambda value: value if isinstance(value, bool) else WRONG)
-    for theirs, ours in (
+    (*section, cli_key): (("workspace", canonical), lambda value: value if isinstance(value, bool) else INVALID)
+    for cli_key, canonical in (
         ("respectGitIgnore", "respectGitIgnore"),
         ("respectQwenIgnore", "respectAgentIgnore"),
         ("respectGeminiIgnore", "respectAgentIgnore"),
@@ -150,32 +150,32 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     for name, entry in list(table_at(result, "mcpServers").items()):
         # The CLIs support transports and keys that this server does not. An entry with one of these must not keep the
         # other servers from starting.
-        why = ""  # the end of a sentence that quotes no values
+        problem = ""  # the end of a sentence that quotes no values
         try:
             settings = UpstreamSettings.model_validate_json(json.dumps(entry))
         except ValidationError as error:
-            where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-            why = f"this server cannot read its {dotted(where)}" if where else "it is not an object"
+            location: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
+            problem = f"this server cannot read its {dotted(location)}" if location else "it is not an object"
         else:
             if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-                why = "it has no command, and no address under a key that this server knows"
+                problem = "it has no command, and no address under a key that this server knows"
             elif settings.transport == "stdio" and not (settings.command or "").strip():
-                why = "it has no command"
-        if why:
-            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {why}.")
+                problem = "it has no command"
+        if problem:
+            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {problem}.")
             del result["mcpServers"][name]
     convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")
     convert_keys(data, _SWITCHES, result, source, diagnostics, "it must be true or false")
-    for path, instead in _RESTRICTIONS.items():
+    for path, note in _RESTRICTIONS.items():
         if value_at(data, path):
-            diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {instead}.")
+            diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {note}.")
     return result
 
 
 _EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")
-_ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
+_ALLOW_RULES = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -188,7 +188,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
     expander = VariableExpander(environ)
 
     def expand(value: Any, path: KeyPath) -> Any:
-        if path in _ALLOWING or path in _EXPANDED_LATER:
+        if path in _ALLOW_RULES or path in _EXPANDED_LATER:
             return value
         if len(path) == 3 and path[0] == "mcpServers" and path[2] in EXPANDED_IN_SERVERS:
             return value

@@ -44,7 +44,7 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
 """For each CLI key whose value must be converted: its canonical key, and the function that converts the value."""
-WRONG: Final = object()  # a converter's result for an invalid value
+INVALID: Final = object()  # a converter's result for an invalid value
 
 
 def _number(value: Any) -> int | float | None:
@@ -53,13 +53,13 @@ def _number(value: Any) -> int | float | None:
 
 def _milliseconds(seconds: Any) -> Any:
     number = _number(seconds)
-    return WRONG if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
+    return INVALID if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
 
 
 def _limit(value: Any) -> Any:
     """Convert a limit: in both CLIs, zero or a negative number means no limit."""
     number = _number(value)
-    return WRONG if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
+    return INVALID if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
 
 
 _NUMBERS: Converters = {
@@ -70,7 +70,7 @@ _NUMBERS: Converters = {
     ("truncateToolOutputLines",): (("limits", "readLines"), _limit),
 }
 
-_MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
+_IGNORED_KEYS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write and that have no meaning here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # CLI keys that are accepted in every settings file, not only in the CLIs' own
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
@@ -85,27 +85,27 @@ MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, b
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Convert a layer to canonical form, in place, and fill its `names`."""
     data, source = layer.data, layer.source
-    for path in _MEANINGLESS:
+    for path in _IGNORED_KEYS:
         pop_value(data, path)
-    for other, ours in KEY_ALIASES.items():
-        parent = parent_at(data, other)
-        if parent is None or other[-1] not in parent:
+    for alias, canonical in KEY_ALIASES.items():
+        parent = parent_at(data, alias)
+        if parent is None or alias[-1] not in parent:
             continue
-        value = pop_value(data, other)
-        if other == ("webSearch",) and isinstance(value, dict):
+        value = pop_value(data, alias)
+        if alias == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
-        target = parent_at(data, ours, create=True)
+        target = parent_at(data, canonical, create=True)
         # If the canonical key is set too, it wins. The validation reports a section that is not an object.
-        if target is not None and target.setdefault(ours[-1], value) != value:
-            warn_of_difference(other, ours, source, diagnostics)
+        if target is not None and target.setdefault(canonical[-1], value) != value:
+            warn_of_difference(alias, canonical, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
     mode = data.get("approvalMode")
     if isinstance(mode, str):
         data["approvalMode"] = MODE_ALIASES.get(mode, mode)
     if data.get("approvalMode") == "yolo" and layer.scope is not SettingsScope.COMMAND_LINE:
         del data["approvalMode"]
-        said = 'approvalMode "yolo" is ignored: it is accepted only on the command line, as --approval-mode yolo.'
-        diagnostics.warn(source, said)
+        message = 'approvalMode "yolo" is ignored: it is accepted only on the command line, as --approval-mode yolo.'
+        diagnostics.warn(source, message)
     adapt_servers(data)
     for path in _COMMAND_LINES:
         parent, line = parent_at(data, path), value_at(data, path)
@@ -136,16 +136,16 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
         if not isinstance(path, str):
             return path
         if not path.strip() or "\0" in path:
-            said = "is blank or contains a NUL character, so it is not a valid path; name a folder."
-            diagnostics.refuse(layer.source, f"{dotted(place)} {said}")
+            message = "is blank or contains a NUL character, so it is not a valid path; name a folder."
+            diagnostics.refuse(layer.source, f"{dotted(place)} {message}")
             return path
         if path == "~" or path.startswith(("~/", "~" + os.sep)):
             path = os.path.join(home_folder(environ), path[2:])
         try:
             return os.path.abspath(os.path.join(layer.folder, path))
         except OSError:
-            said = "is a relative path, but the working folder no longer exists."
-            diagnostics.refuse(layer.source, f"{dotted(place)} {said}")
+            message = "is a relative path, but the working folder no longer exists."
+            diagnostics.refuse(layer.source, f"{dotted(place)} {message}")
             return path
 
     lists: list[tuple[str, ...]] = [("workspace", "roots"), ("shell", "readable")]
@@ -163,64 +163,62 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
         memory["globalFolder"] = absolute(memory["globalFolder"], ("memory", "globalFolder"))
 
 
-def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
+def _providers_by_type(search: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     """Convert Qwen Code's `webSearch`, a list of providers with types, to an object keyed by type."""
-    listed = given.get("provider")
-    if not isinstance(listed, list):
-        return given
-    found: Tree = {}
-    for entry in cast("list[Any]", listed):
+    entries = search.get("provider")
+    if not isinstance(entries, list):
+        return search
+    providers: Tree = {}
+    for entry in cast("list[Any]", entries):
         provider = dict(cast("Tree", entry)) if isinstance(entry, dict) else {}
         kind = provider.pop("type", None)
         if isinstance(kind, str) and kind in SEARCH_VARIABLES:
-            found.setdefault(kind, provider)
+            providers.setdefault(kind, provider)
         else:
-            named = json.dumps(kind) if isinstance(kind, str) else "without a type"
-            known = ", ".join(SEARCH_VARIABLES)
-            said = f"webSearch.provider {named} is not known and is ignored; the known ones are {known}."
-            diagnostics.warn(source, said)
-    default = given.get("default")
-    return found | ({"default": default} if isinstance(default, str) and default in found else {})
+            description = json.dumps(kind) if isinstance(kind, str) else "without a type"
+            known_types = ", ".join(SEARCH_VARIABLES)
+            message = f"webSearch.provider {description} is not known and is ignored; the known ones are {known_types}."
+            diagnostics.warn(source, message)
+    default = search.get("default")
+    return providers | ({"default": default} if isinstance(default, str) and default in providers else {})
 
 
 def convert_keys(
-    data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
+    data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, reason: str
 ) -> None:
     """Convert the values of the keys in `converters`, and move them to their canonical keys in `target`.
 
     A value that `target` already has wins. If several keys map to the same canonical key, the first that is set wins.
     """
-    counting: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for other, (ours, convert) in converters.items():
-        given = pop_value(data, other)
-        value = convert(given) if given is not None else None
-        if value is WRONG:
-            diagnostics.warn(source, f"{dotted(other)} is ignored: {why_wrong}.")
+    winners: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for alias, (canonical, convert) in converters.items():
+        raw_value = pop_value(data, alias)
+        value = convert(raw_value) if raw_value is not None else None
+        if value is INVALID:
+            diagnostics.warn(source, f"{dotted(alias)} is ignored: {reason}.")
             continue
-        parent = parent_at(target, ours, create=True) if value is not None else None
+        parent = parent_at(target, canonical, create=True) if value is not None else None
         if parent is None:
             continue
-        if ours[-1] not in parent:
-            parent[ours[-1]] = value
-            counting[ours] = other
-        elif parent[ours[-1]] != value:
-            warn_of_difference(other, counting.get(ours, ours), source, diagnostics)
+        if canonical[-1] not in parent:
+            parent[canonical[-1]] = value
+            winners[canonical] = alias
+        elif parent[canonical[-1]] != value:
+            warn_of_difference(alias, winners.get(canonical, canonical), source, diagnostics)
 
 
-def warn_of_difference(
-    other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
-) -> None:
+def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
     """Warn that two keys with the same meaning have different values, and say which one is used."""
-    said = f"{dotted(other)} and {dotted(counting)} mean the same but differ; {dotted(counting)} is used."
-    diagnostics.warn(source, said)
+    message = f"{dotted(alias)} and {dotted(winner)} mean the same but differ; {dotted(winner)} is used."
+    diagnostics.warn(source, message)
 
 
 def adapt_servers(data: Tree) -> None:
     """Rename server types to those used here, and split scopes given as one string, in place."""
     for entry in table_at(data, "mcpServers").values():
-        named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
-        if isinstance(named, str):
-            entry["type"] = TRANSPORT_ALIASES.get(named, named)
+        server_type: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
+        if isinstance(server_type, str):
+            entry["type"] = TRANSPORT_ALIASES.get(server_type, server_type)
         scopes: Any = value_at(cast("Tree", entry), ("oauth", "scopes")) if isinstance(entry, dict) else None
         if isinstance(scopes, str):
             entry["oauth"]["scopes"] = scopes.split()
@@ -230,26 +228,26 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
     """Return the servers of a layer, keyed by alias. It is an error if two servers have the same alias."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
-        alias, shown = alias_of(name), dotted(("mcpServers", name))
+        alias, display_path = alias_of(name), dotted(("mcpServers", name))
         if not alias:
             diagnostics.refuse(source, "a server in mcpServers has an empty name; give it one.")
             continue
         if alias in entries:
-            both = f"{dotted(('mcpServers', layer.names[alias]))} and {shown}"
-            said = f"{both} would both be called {alias}; rename one, with letters, digits, - and single _ only."
-            diagnostics.refuse(source, said)
+            pair = f"{dotted(('mcpServers', layer.names[alias]))} and {display_path}"
+            message = f"{pair} would both be called {alias}; rename one, with letters, digits, - and single _ only."
+            diagnostics.refuse(source, message)
             continue
         if alias != name:
-            fits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
-            diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
+            limits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
+            diagnostics.warn(source, f"{display_path} is called {alias} here: {limits}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.
-            disabled: Any = cast("Tree", entry).pop("disabled")
-            if not isinstance(disabled, bool):
+            is_disabled: Any = cast("Tree", entry).pop("disabled")
+            if not isinstance(is_disabled, bool):
                 path = dotted(("mcpServers", alias, "disabled"))
                 diagnostics.refuse(source, f"{path} must be true or false.")
-            elif disabled or "enabled" not in entry:
-                entry["enabled"] = not disabled
+            elif is_disabled or "enabled" not in entry:
+                entry["enabled"] = not is_disabled
         entries[alias], layer.names[alias] = entry, name
     return entries
 
@@ -259,7 +257,7 @@ def _drop_unknown_keys(
 ) -> None:
     keys = keys_of(section)
     for name in list(data):
-        here = (*path, name)
+        key_path = (*path, name)
         if name not in keys:
             del data[name]
             suggestion = ""
@@ -267,9 +265,9 @@ def _drop_unknown_keys(
                 import difflib  # noqa: PLC0415 - needed only if something is misspelled
 
                 by_lower = {key.lower(): key for key in keys}
-                close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
-                suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
-            diagnostics.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
+                matches = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
+                suggestion = f" Did you mean {dotted((*path, by_lower[matches[0]]))}?" if matches else ""
+            diagnostics.warn(source, f"{dotted(key_path)} is not a known key and is ignored.{suggestion}")
             continue
-        for where, entry, below in keys[name].sections_in(data[name], here):
-            _drop_unknown_keys(entry, below, where, source, diagnostics)
+        for section_path, entry, subsection in keys[name].sections_in(data[name], key_path):
+            _drop_unknown_keys(entry, subsection, section_path, source, diagnostics)

@@ -37,15 +37,15 @@ from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 
 INDENT = "  "  # the indentation to use if the file itself has none
-_LAST = 4  # how many parsed texts to cache: an edit has several steps, and a client's file may be large
+_CACHE_SIZE = 4  # how many parsed texts to cache: an edit has several steps, and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 PRIVATE_FOLDER = 0o700  # mode of a new folder
 PRIVATE_FILE = 0o600  # mode of a new file
-TRIES = 20  # the maximum number of attempts if another program keeps changing the file
+MAX_ATTEMPTS = 20  # the maximum number of attempts if another program keeps changing the file
 MemberPath = tuple[str, ...]
 
 
-def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
+def with_items(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
     """Add the strings in `texts` to the list `section.key` of a settings file, except those that it already contains.
 
     Raises:
@@ -53,18 +53,18 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     """
     document = JsonDocument.parse(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
-    present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
-    if not isinstance(present, list):
+    old_items: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
+    if not isinstance(old_items, list):
         raise SettingsError([f"{_SOURCE}: {section}.{key} is not a list; make it one, such as []."])
-    added = [item for item in dict.fromkeys(texts) if item not in present]
-    if not added:
+    new_items = [item for item in dict.fromkeys(texts) if item not in old_items]
+    if not new_items:
         return content
     if key not in inner:
-        return with_member(content, (section, key), added)
-    at = document.containers((section,))[-1].members[key]
-    items = [json.dumps(item, ensure_ascii=False) for item in added]
-    candidates = document.insertions(_Container.at(document.strict, at), lambda _indent: items)
-    return document.choose(candidates, _tree_with(document.tree, (section, key), [*present, *added]))
+        return with_member(content, (section, key), new_items)
+    start = document.containers((section,))[-1].members[key]
+    items = [json.dumps(item, ensure_ascii=False) for item in new_items]
+    candidates = document.insertions(_Container.at(document.strict, start), lambda _indent: items)
+    return document.choose(candidates, _tree_with(document.tree, (section, key), [*old_items, *new_items]))
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
@@ -88,13 +88,13 @@ def with_member(
     """
     document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
-    above, key = containers[-1], path[len(containers) - 1]
+    container, key = containers[-1], path[len(containers) - 1]
     expected = _tree_with(document.tree, path, value)
-    if len(containers) == len(path) and key in above.keys:
-        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # for a repeated key, the last one counts
-        _, first, last = above.items[at]
-        new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
-        return document.choose([document.text[:first] + new + document.text[last:]], expected)
+    if len(containers) == len(path) and key in container.keys:
+        index = len(container.keys) - 1 - container.keys[::-1].index(key)  # for a repeated key, the last one counts
+        _, first, last = container.items[index]
+        new_text = document.value_text(value, None if document.is_inline(container) else document.indent_in(container))
+        return document.choose([document.text[:first] + new_text + document.text[last:]], expected)
     for step in reversed(path[len(containers) :]):
         value = {step: value}
     colon = document.colon
@@ -102,7 +102,7 @@ def with_member(
     def member(indent: str | None) -> Sequence[str]:
         return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
 
-    return document.choose(document.insertions(above, member), expected)
+    return document.choose(document.insertions(container, member), expected)
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -117,8 +117,8 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
         return content
     members = cast("Tree", parent_at(document.tree, path))
     expected = _tree_with(document.tree, path[:-1], {key: item for key, item in members.items() if key != path[-1]})
-    above = containers[-1]
-    return document.choose([document.without_item(above, above.keys.index(path[-1]))], expected)
+    container = containers[-1]
+    return document.choose([document.without_item(container, container.keys.index(path[-1]))], expected)
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
@@ -129,13 +129,13 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
     """
     document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
-        here = dotted(path[: depth + 1])
+        key_path = dotted(path[: depth + 1])
         if container.keys.count(path[depth]) > 1:
-            return f"{here} occurs more than once"
-        spelled = re.sub(r"[_-]", "", path[depth]).casefold()
-        others = [key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == spelled != key]
-        if depth < len(path) - 1 and set(others) - {path[depth]}:
-            return f"{here} also occurs in another spelling, {json.dumps(others[0])}"
+            return f"{key_path} occurs more than once"
+        folded_key = re.sub(r"[_-]", "", path[depth]).casefold()
+        similar_keys = [key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == folded_key != key]
+        if depth < len(path) - 1 and set(similar_keys) - {path[depth]}:
+            return f"{key_path} also occurs in another spelling, {json.dumps(similar_keys[0])}"
     return None
 
 
@@ -163,7 +163,7 @@ class _Container:
         return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
 
     @classmethod
-    @lru_cache(maxsize=_LAST)
+    @lru_cache(maxsize=_CACHE_SIZE)
     def at(cls, text: str, start: int) -> _Container:
         """Parse the container that begins at `start`. The text is valid JSON, without comments or trailing commas."""
         decoder, position = json.JSONDecoder(), start + 1
@@ -175,9 +175,9 @@ class _Container:
                 key, position = decoder.raw_decode(text, position)
                 keys.append(str(key))
                 position = _skip(text, text.index(":", position) + 1)
-            _, after = decoder.raw_decode(text, position)
-            items.append((begin, position, after))
-            position = _skip(text, after)
+            _, item_end = decoder.raw_decode(text, position)
+            items.append((begin, position, item_end))
+            position = _skip(text, item_end)
             position += text[position] == ","
         return cls(start, position, tuple(items), tuple(keys))
 
@@ -195,7 +195,7 @@ class JsonDocument:
     tree: Tree
 
     @classmethod
-    @lru_cache(maxsize=_LAST)
+    @lru_cache(maxsize=_CACHE_SIZE)
     def parse(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
         try:
@@ -229,15 +229,15 @@ class JsonDocument:
 
     def containers(self, path: MemberPath) -> list[_Container]:
         """Return the existing objects along a path, from the top down."""
-        found = [self.top]
+        objects = [self.top]
         for depth, step in enumerate(path, start=1):
-            if step not in found[-1].keys:
+            if step not in objects[-1].keys:
                 break
             if not isinstance(value_at(self.tree, path[:depth]), dict):
-                said = f"{dotted(path[:depth])} is not an object; make it one, such as {{}}."
-                raise SettingsError([f"{self.source}: {said}"])
-            found.append(_Container.at(self.strict, found[-1].members[step]))
-        return found
+                message = f"{dotted(path[:depth])} is not an object; make it one, such as {{}}."
+                raise SettingsError([f"{self.source}: {message}"])
+            objects.append(_Container.at(self.strict, objects[-1].members[step]))
+        return objects
 
     @property
     def newline(self) -> str:
@@ -303,8 +303,8 @@ class JsonDocument:
         last = container.items[-1][2]
         has_comma = "," in self.plain[last : container.end]
         stop = self._line_end(last)
-        behind = self.plain[last:stop].strip()
-        if not inline and stop < container.end and behind == ("," if has_comma else ""):
+        tail = self.plain[last:stop].strip()
+        if not inline and stop < container.end and tail == ("," if has_comma else ""):
             # Insert after any comment that follows the last item.
             lines = f"{newline}{indent}{comma.join(items)}"
             yield text[:last] + "," * (not has_comma) + text[last:stop] + lines + "," * has_comma + text[stop:]
@@ -313,12 +313,12 @@ class JsonDocument:
     def without_item(self, container: _Container, index: int) -> str:
         text = self.text
         start, _, end = container.items[index]
-        before = container.items[index - 1][2] if index else container.start + 1
+        previous_end = container.items[index - 1][2] if index else container.start + 1
         is_last = index + 1 == len(container.items)
-        after = container.end if is_last else container.items[index + 1][0]
-        comma, comma_before = self.plain.find(",", end, after), self.plain.find(",", before, start)
+        next_start = container.end if is_last else container.items[index + 1][0]
+        comma, comma_before = self.plain.find(",", end, next_start), self.plain.find(",", previous_end, start)
         line = text.rfind("\n", 0, start)
-        has_own_line = line >= before and not text[line + 1 : start].strip()
+        has_own_line = line >= previous_end and not text[line + 1 : start].strip()
         cuts: list[tuple[int, int]] = []
         if comma < 0 or (is_last and index and not has_own_line):
             # Remove the comma before the item; a comma after the item now belongs to the previous item.
@@ -334,12 +334,12 @@ class JsonDocument:
             start = line - (text[line - 1 : line] == "\r")
             end = stop if not text[end:stop].strip() else end
         elif comma >= 0 and not (is_last and index):
-            end = min(_skip(text, end), after)
+            end = min(_skip(text, end), next_start)
         for first, last in sorted([(start, end), *cuts], reverse=True):
             text = text[:first] + text[last:]
-        left = container.end - sum(last - first for first, last in [(start, end), *cuts])
-        if len(container.items) == 1 and not text[container.start + 1 : left].strip():
-            text = text[: container.start + 1] + text[left:]
+        new_end = container.end - sum(last - first for first, last in [(start, end), *cuts])
+        if len(container.items) == 1 and not text[container.start + 1 : new_end].strip():
+            text = text[: container.start + 1] + text[new_end:]
         return text
 
     def _line_end(self, position: int) -> int:
@@ -364,10 +364,10 @@ def _indent_of(text: str, position: int) -> str:
 
 _HEADER = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END = re.compile(r"(?:^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\r?\n)*)?\Z", re.MULTILINE)
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-@lru_cache(maxsize=_LAST)
+@lru_cache(maxsize=_CACHE_SIZE)
 def toml_tree(content: bytes, source: str) -> Tree:
     """Parse a TOML file. The result is cached, so it must not be changed.
 
@@ -381,9 +381,9 @@ def toml_tree(content: bytes, source: str) -> Tree:
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
     except (ValueError, RecursionError) as error:  # a number with thousands of digits also raises `ValueError`
-        place = re.search(r"at line \d+, column \d+", str(error))
-        where = f" {place[0]}" if place else ""
-        raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
+        match = re.search(r"at line \d+, column \d+", str(error))
+        location = f" {match[0]}" if match else ""
+        raise SettingsError([f"{source}: this file is not valid TOML{location}."]) from None
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
@@ -393,7 +393,7 @@ def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
 
 
 def _toml_key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _toml_value(value: Any) -> str:
@@ -412,22 +412,22 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
     Raises:
         SettingsError: The file is not valid, or no table can be added after its content.
     """
-    before = toml_tree(content, source)
-    if value_at(before, path) is not None:
+    tree = toml_tree(content, source)
+    if value_at(tree, path) is not None:
         content = without_table(content, path, source)
     text = content.decode()
     lines = toml_table(path, table)
     gap = "" if not text.strip("\ufeff \t\r\n") else "\n" if text.endswith("\n") else "\n\n"
     newline = "\r\n" if "\r\n" in text else "\n"
-    after = (text + (gap + lines).replace("\n", newline)).encode()
+    new_content = (text + (gap + lines).replace("\n", newline)).encode()
     try:
-        if toml_tree(after, source) == _tree_with(before, path, dict(table)):
-            return after
+        if toml_tree(new_content, source) == _tree_with(tree, path, dict(table)):
+            return new_content
     except SettingsError:
         pass
-    above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
-    said = f"{above} is written as {above} = {{...}}, and no table can be added to it"
-    raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
+    parent_key, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
+    message = f"{parent_key} is written as {parent_key} = {{...}}, and no table can be added to it"
+    raise SettingsError([f"{source}: {message}. Add this by hand, within its braces: {member}"])
 
 
 def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
@@ -436,14 +436,14 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     Raises:
         SettingsError: The file is not valid, or the table cannot be removed safely.
     """
-    before = toml_tree(content, source)
-    if value_at(before, path) is None:
+    tree = toml_tree(content, source)
+    if value_at(tree, path) is None:
         return content
-    expected = deepcopy(before)
-    above = cast("Tree", parent_at(expected, path))
-    del above[path[-1]]
+    expected = deepcopy(tree)
+    siblings = cast("Tree", parent_at(expected, path))
+    del siblings[path[-1]]
     body = content.removeprefix(BOM_UTF8)
-    text, left = body.decode(), ""
+    text, kept_text = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
         head = piece.partition("\n")[0].rstrip("\r")
@@ -452,19 +452,19 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
             # Comments before the next header belong to that header. If this table is the last one, the blank line
             # before it was added together with it, and is removed too.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
-            left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
-        left += piece
-    shorter = content[: len(content) - len(body)] + left.encode()
-    after = toml_tree(shorter, source)
-    if not above and len(path) > 1:
+            kept_text = re.sub(r"(?<=\n)\r?\n\Z", "", kept_text) if last == len(text) else kept_text
+        kept_text += piece
+    new_content = content[: len(content) - len(body)] + kept_text.encode()
+    new_tree = toml_tree(new_content, source)
+    if not siblings and len(path) > 1:
         # The parent table may have disappeared together with the table.
         parent = cast("Tree", parent_at(expected, path[:-1]))
-        if value_at(after, path[:-1]) is None:
+        if value_at(new_tree, path[:-1]) is None:
             del parent[path[-2]]
-    if after != expected:
-        said = f"{dotted(path)} cannot be removed safely because of how it is written. Remove it by hand."
-        raise SettingsError([f"{source}: {said}"])
-    return shorter
+    if new_tree != expected:
+        message = f"{dotted(path)} cannot be removed safely because of how it is written. Remove it by hand."
+        raise SettingsError([f"{source}: {message}"])
+    return new_content
 
 
 def _is_toml(text: str) -> bool:
@@ -495,22 +495,22 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | N
     os.makedirs(folder, PRIVATE_FOLDER, exist_ok=True)
     workspace = Workspace([folder], ignore_case=False)
     location = workspace.at(path)
-    for attempt in range(TRIES):
+    for attempt in range(MAX_ATTEMPTS):
         try:
             with exclusive(location, signal):
                 content, identity = b"", None
                 if workspace.stat(location) is not None:
-                    with workspace.open_file(location) as opened:
-                        content, identity = opened.whole(signal), identity_of(opened.info)
-                if (after := change(content)) != content:
-                    replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
+                    with workspace.open_file(location) as file:
+                        content, identity = file.whole(signal), identity_of(file.info)
+                if (new_content := change(content)) != content:
+                    replace_file(workspace, location, new_content, identity, mode=PRIVATE_FILE)
                 return
         except ToolError as error:
-            if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:
+            if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == MAX_ATTEMPTS - 1:
                 raise
 
 
-_WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
+_SAVE_FAILURES: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
     ToolErrorType.NO_SPACE_LEFT: "the disk is full",
     ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
@@ -535,18 +535,18 @@ class SavedRules:
 
         def add() -> None:
             try:
-                rewrite(self._path, lambda content: with_added(content, "permissions", "allow", rules), signal)
+                rewrite(self._path, lambda content: with_items(content, "permissions", "allow", rules), signal)
             except SettingsError:
-                why = "its content is not valid"
+                reason = "its content is not valid"
             except ToolError as error:
-                why = _WHY_NOT_SAVED.get(error.code, "it could not be written")
+                reason = _SAVE_FAILURES.get(error.code, "it could not be written")
             except OSError:
-                why = "it could not be reached"
+                reason = "it could not be reached"
             else:
                 return
-            said = f"Nothing was saved in the user's settings file: {why}."
+            problem = f"Nothing was saved in the user's settings file: {reason}."
             remedy = f"Fix this problem, or add the rules to {key} there by hand."
-            raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{said} {remedy}")
+            raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{problem} {remedy}")
 
         await run_blocking(signal, add)
         return key

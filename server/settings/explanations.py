@@ -93,20 +93,26 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
         is_inside = position < len(path)  # whether the value is inside an array or an object of strings
         expected = "an object" if key is None else _item_words(key.field.annotation) if is_inside else words(key)
         if isinstance(value, dict | list):
-            shown = "an object" if isinstance(value, dict) else "an array"
+            value_text = "an object" if isinstance(value, dict) else "an array"
         elif value is None:
-            shown = "null"
+            value_text = "null"
         elif key is None or key.section is not None or not key.field.repr:  # the value may be secret
-            shown = "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
+            value_text = (
+                "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
+            )
         else:
-            shown = json.dumps(value, ensure_ascii=False)
-            shown = shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."
-        said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
-        sentences.setdefault(path, said)
-    found = list(sentences.values())
-    hidden = len(found) - MAX_PROBLEMS
-    more = [f"There {'is 1 more problem' if hidden == 1 else f'are {hidden} more problems'}."] if hidden > 0 else []
-    return found[:MAX_PROBLEMS] + more
+            value_text = json.dumps(value, ensure_ascii=False)
+            value_text = value_text if len(value_text) <= MAX_SHOWN_VALUE else value_text[:MAX_SHOWN_VALUE] + "..."
+        message = f"{source_of(path)}: {dotted(path)} is {value_text}, but must be {expected}."
+        sentences.setdefault(path, message)
+    problems = list(sentences.values())
+    hidden_count = len(problems) - MAX_PROBLEMS
+    overflow = (
+        [f"There {'is 1 more problem' if hidden_count == 1 else f'are {hidden_count} more problems'}."]
+        if hidden_count > 0
+        else []
+    )
+    return problems[:MAX_PROBLEMS] + overflow
 
 
 def install_command(extra: str) -> str:
@@ -115,17 +121,17 @@ def install_command(extra: str) -> str:
     with suppress(PackageNotFoundError):  # run from a checkout that is not installed
         origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
     url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
-    what = f"{NAME}[{extra}]"
+    requirement = f"{NAME}[{extra}]"
     option = ""
     if vcs:
         revision = vcs.get("requested_revision")
-        what += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
+        requirement += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
     elif origin.get("dir_info") is not None:
         option = "-e " if origin["dir_info"].get("editable") else ""
-        what = f"{unquote(urlsplit(url).path)}[{extra}]"
+        requirement = f"{unquote(urlsplit(url).path)}[{extra}]"
     elif url:
-        what += f" @ {url}"
+        requirement += f" @ {url}"
     folders = os.path.normpath(sys.prefix).split(os.sep)
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     installer = "pipx install --force" if "pipx" in folders else "uv tool install --force" if "uv" in folders else pip
-    return f"{installer} {option}{shlex.quote(what)}"
+    return f"{installer} {option}{shlex.quote(requirement)}"

@@ -113,26 +113,26 @@ class MergedLayers:
         """
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
-            giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
+            layers = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
             if len(names) > 2 and names[0] == "mcpServers":  # a later layer replaces the whole entry
                 entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
-                giving = [layer for layer in giving if layer is entries[-1]]
-            if giving and names[:length] in ADDED_RULES:
-                first = max((at for at, layer in enumerate(giving) if not layer.scope.adds_rules), default=0)
-                return " and ".join(dict.fromkeys(layer.source for layer in giving[first:]))
-            if giving:
-                return giving[-1].source
+                layers = [layer for layer in layers if layer is entries[-1]]
+            if layers and names[:length] in ADDED_RULES:
+                first = max((index for index, layer in enumerate(layers) if not layer.scope.adds_rules), default=0)
+                return " and ".join(dict.fromkeys(layer.source for layer in layers[first:]))
+            if layers:
+                return layers[-1].source
         return "default"
 
 
-def _merge(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
-    result = dict(below)
-    for key, value in above.items():
-        here, before = (*path, key), below.get(key)
-        if isinstance(value, dict) and isinstance(before, dict) and path != ("mcpServers",):
-            result[key] = _merge(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
-        elif adds_rules and here in ADDED_RULES and isinstance(value, list) and isinstance(before, list):
-            rules = cast("list[Any]", before)
+def _merge(lower: Tree, upper: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
+    result = dict(lower)
+    for key, value in upper.items():
+        key_path, lower_value = (*path, key), lower.get(key)
+        if isinstance(value, dict) and isinstance(lower_value, dict) and path != ("mcpServers",):
+            result[key] = _merge(cast("Tree", lower_value), cast("Tree", value), key_path, adds_rules=adds_rules)
+        elif adds_rules and key_path in ADDED_RULES and isinstance(value, list) and isinstance(lower_value, list):
+            rules = cast("list[Any]", lower_value)
             result[key] = [*rules, *(rule for rule in cast("list[Any]", value) if rule not in rules)]
         else:
             result[key] = value

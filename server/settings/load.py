@@ -45,7 +45,7 @@ from server.settings.settings_files import (
     value_at,
 )
 from server.settings.tool_models import AgentSettings
-from server.settings.upstream_entries import UpstreamEntry, options_for_us, resolve_entries
+from server.settings.upstream_entries import UpstreamEntry, own_options, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -127,7 +127,7 @@ class SettingsReport:
 
 
 class UnusableSettingsError(SettingsError):
-    """The settings were read but are not valid; `report` has the valid part of them."""
+    """The settings were read but are not valid; `report` contains the valid part of them."""
 
     def __init__(self, report: SettingsReport, problems: Sequence[str]) -> None:
         super().__init__(problems, report.warnings)
@@ -171,7 +171,7 @@ def load_settings(
     Raises:
         SettingsError: The server cannot start with these settings. The error lists all problems.
     """
-    where = folder if folder is not None else working_folder()
+    workspace_folder = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
     links: dict[str, str] = {}  # a link's target may change while the server runs
     for path in config_files:
@@ -180,48 +180,49 @@ def load_settings(
             links |= {path: real} if real != os.path.abspath(path) else {}
         elif os.path.exists(path):
             streams[path] = read_settings_file(path, is_stream=True) or b""
-    return read_settings(SettingsInputs(config_files, overrides, environ, cli, where, streams, links))
+    return read_settings(SettingsInputs(config_files, overrides, environ, cli, workspace_folder, streams, links))
 
 
-def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, `before` has the previous settings.
+def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
+    """Read all settings now. In a running server, `previous` contains the previous settings.
 
     Raises:
-        SettingsError: As for `load_settings`; in a running server also if a file that had content is now empty.
+        SettingsError: The server cannot start with these settings, or, in a running server, a file that had content is
+            now empty.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
-    operators, candidates = _operator_layers(inputs, before, diagnostics)
+    operators, candidates = _operator_layers(inputs, previous, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
     trusted_folders = workspace_trust.read_trust(workspace_trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
-    earlier: workspace_trust.Restrictions = before.restrictions if before is not None else {}
+    earlier: workspace_trust.Restrictions = previous.restrictions if previous is not None else {}
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        found = workspace_trust.find_files(folder, clis)
-        files = [file for file in found if real_path(file.path) not in operator_paths]
-        trusted, seen = workspace_trust.read_trusted(files, trusted_folders, diagnostics)
-        candidates += seen
-        for layer in trusted:
+        workspace_files = workspace_trust.find_files(folder, clis)
+        files = [file for file in workspace_files if real_path(file.path) not in operator_paths]
+        trusted_layers, file_states = workspace_trust.read_trusted(files, trusted_folders, diagnostics)
+        candidates += file_states
+        for layer in trusted_layers:
             _canonicalise(layer, environ, diagnostics)
-        trusted += workspace_trust.retained_restrictions(earlier, seen, diagnostics)
-        for layer in trusted:
+        trusted_layers += workspace_trust.retained_restrictions(earlier, file_states, diagnostics)
+        for layer in trusted_layers:
             workspace_trust.sanitize(layer, operators, diagnostics)
-        restrictions |= workspace_trust.restrictions_of(trusted)
-        layers += trusted
+        restrictions |= workspace_trust.restrictions_of(trusted_layers)
+        layers += trusted_layers
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
-    given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
+    values = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
     settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
-    of_workspaces = {file.path for file in candidates if file.is_in_workspace}
+    workspace_paths = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,
         names=all_layers.names,
         environ=environ,
         source_of=all_layers.source_of,
         diagnostics=diagnostics,
-        starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
+        starts_itself=lambda entry, source: _starts_itself(entry, inputs, is_from_workspace=source in workspace_paths),
     )
     own_file = user_file(environ)
     files_read = [
@@ -234,10 +235,10 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         files=tuple(files_read),
         user_file=own_file if own_file in files_read else None,
         home=home_folder(environ),
-        given=given,
+        given=values,
         candidates=tuple(candidates),
         inputs=inputs,
-        lock=_read_lock(inputs, before.lock if before is not None else None),
+        lock=_read_lock(inputs, previous.lock if previous is not None else None),
         restrictions=restrictions,
     )
     if diagnostics.problems:
@@ -254,8 +255,8 @@ def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -
         return
     source = all_layers.source_of(command)
     if alias in table_at(all_layers.data, "mcpServers"):
-        taken = dotted(("mcpServers", alias))
-        diagnostics.warn(source, f"{dotted(command)} is not used: {taken} already has its alias.")
+        server_key = dotted(("mcpServers", alias))
+        diagnostics.warn(source, f"{dotted(command)} is not used: {server_key} already has its alias.")
         return
     server = {"mcpServers": {alias: {"command": words[0], "args": words[1:]}}}
     all_layers.add(Layer(SettingsScope.CONFIG, source, server, names={alias: alias}))
@@ -268,15 +269,15 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
     data = dict(all_layers.data)
     roots: Any = value_at(data, ("workspace", "roots"))
     # JSON cannot contain the name of a folder that is not UTF-8, so the validator gets the root folder instead.
-    named = cast("list[Any]", roots) if isinstance(roots, list) else []
+    root_list = cast("list[Any]", roots) if isinstance(roots, list) else []
     undecodable = {
-        at: root
-        for at, root in enumerate(named)
+        index: root
+        for index, root in enumerate(root_list)
         if isinstance(root, str) and root.encode(errors="ignore").decode() != root
     }
     if undecodable:
         data["workspace"] = data["workspace"] | {
-            "roots": [os.sep if at in undecodable else root for at, root in enumerate(named)]
+            "roots": [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
         }
     text = json.dumps(data)
     try:
@@ -285,35 +286,35 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
         from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
 
         diagnostics.problems += explain(error, all_layers.source_of)
-        rest = json.loads(text)
-        for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
+        valid_data = json.loads(text)
+        for path in [tuple(takewhile(lambda step: isinstance(step, str), item["loc"])) for item in error.errors()]:
             if path[:1] == ("mcpServers",) and path[1:]:
-                rest["mcpServers"][path[1]] = {"command": "false", "enabled": False}
+                valid_data["mcpServers"][path[1]] = {"command": "false", "enabled": False}
             elif path:
-                pop_value(rest, path[:2] if path[0] == "agents" else path)
+                pop_value(valid_data, path[:2] if path[0] == "agents" else path)
         settings = Settings.model_construct()
         with suppress(ValidationError):
-            settings = Settings.model_validate_json(json.dumps(rest))
-    if not undecodable or len(settings.workspace.roots) != len(named):
+            settings = Settings.model_validate_json(json.dumps(valid_data))
+    if not undecodable or len(settings.workspace.roots) != len(root_list):
         return settings
-    valid = tuple(undecodable.get(at, root) for at, root in enumerate(settings.workspace.roots))
+    valid = tuple(undecodable.get(index, root) for index, root in enumerate(settings.workspace.roots))
     return settings.model_copy(update={"workspace": settings.workspace.model_copy(update={"roots": valid})})
 
 
-def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
+def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
     """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
     If a lock file was there before and is now missing, the result has a problem.
     """
-    named = [path for path in inputs.config_files if path not in inputs.streams]
-    beside = named[-1] if named else user_file(inputs.environ)
-    if beside is None:
+    paths = [path for path in inputs.config_files if path not in inputs.streams]
+    settings_path = paths[-1] if paths else user_file(inputs.environ)
+    if settings_path is None:
         return None
-    path = os.path.join(os.path.dirname(os.path.abspath(beside)), LOCK_NAME)
+    path = os.path.join(os.path.dirname(os.path.abspath(settings_path)), LOCK_NAME)
     try:
         content = read_regular(path, MAX_LOCK_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        was_there = before is not None and (before.content is not None or before.problem)
+        was_there = previous is not None and (previous.content is not None or previous.problem)
         problem = "it existed before and is now missing" if was_there else ""
         present = path  # the part of the path that exists, even if it is only a link
         while not os.path.lexists(present):
@@ -327,7 +328,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
 
 
 def _operator_layers(
-    inputs: SettingsInputs, before: SettingsReport | None, diagnostics: Diagnostics
+    inputs: SettingsInputs, previous: SettingsReport | None, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
     """Return the operator's own layers in canonical form, and every file that was looked for."""
     environ = inputs.environ
@@ -356,15 +357,16 @@ def _operator_layers(
         except SettingsError as error:
             diagnostics.problems += error.problems  # the other files are still read
             continue
-        if before is not None and not content.strip() and any(path in each.source for each in before.given):
-            # Another program may be about to write this file. The rules that the file had must not be lost until then.
+        if previous is not None and not content.strip() and any(path in value.source for value in previous.given):
+            # Another program may be about to write this file. Until it has, the file's previous rules must stay in
+            # effect.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope.is_of_agent_cli:
             data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
-    given = json.loads(json.dumps(dict(inputs.overrides)))  # a copy, because the layer is changed later
-    layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
+    options = json.loads(json.dumps(dict(inputs.overrides)))  # a copy, because the layer is changed later
+    layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, options))
     for layer in layers:
         _canonicalise(layer, environ, diagnostics)
     return layers, files
@@ -384,8 +386,8 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
-            named = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
-            return list(dict.fromkeys(real_path(root) for root in named))
+            paths = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
+            return list(dict.fromkeys(real_path(root) for root in paths))
     if inputs.working_folder is None:
         return []
     folder = real_path(inputs.working_folder)
@@ -394,21 +396,21 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
 
 
 def _resolved_agents(
-    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
+    entries: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
 ) -> dict[str, AgentSettings]:
     """Return the agents that can be used, with variables expanded."""
     agents: dict[str, AgentSettings] = {}
-    for name, agent in configured.items():
+    for name, agent in entries.items():
         path = ("agents", name)
         if not (agent.command or "").strip():
-            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
-            diagnostics.refuse(source_of(path), said)
+            message = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
+            diagnostics.refuse(source_of(path), message)
             continue
         expander = VariableExpander(environ)
-        expanded = expander.section(agent, ("command", "args", "env"), path)
+        expanded_agent = expander.section(agent, ("command", "args", "env"), path)
         consequence = f"; the agent {shown_name(name)} is not used. {HINT}"
         if not expander.warn_of_missing(diagnostics, source_of, consequence):
-            agents[name] = expanded
+            agents[name] = expanded_agent
     return agents
 
 
@@ -424,46 +426,50 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         try:
             os.path.realpath(folder)
         except OSError:  # the link's target is unknown
-            said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
-            diagnostics.refuse(source_of(path), said)
+            message = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
+            diagnostics.refuse(source_of(path), message)
         except ValueError:
             pass  # the path contains NUL, which was already reported when the layer was converted
     updates: dict[str, Any] = {}
     confirmation, tools = settings.confirmation, settings.tools
-    if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
+    if confirmation.when_unavailable == "page" and (reason := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
-        said = (
-            f"{dotted(path)} is page, but {why}. Until then it counts as deny: calls that would be asked about "
+        message = (
+            f"{dotted(path)} is page, but {reason}. Until then it counts as deny: calls that would need consent "
             "are refused."
         )
-        diagnostics.warn(source_of(path), said)
+        diagnostics.warn(source_of(path), message)
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
-        usable: dict[str, tuple[str, ...] | None] = {}
+        usable_commands: dict[str, tuple[str, ...] | None] = {}
         for name, command in commands.items():
             expander = VariableExpander(environ)
             line = expander.texts(command or (), ("tools", wire_name(name)))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
-            usable[name] = None if is_missing else line or None
-        updates["tools"] = tools.model_copy(update=usable)
+            usable_commands[name] = None if is_missing else line or None
+        updates["tools"] = tools.model_copy(update=usable_commands)
     search, providers = settings.web.search, dict[str, Any]()
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
-        for attribute, given in provider:
+        for attribute, raw_value in provider:
             key, expander = wire_name(attribute), VariableExpander(environ)
-            text = expander.text(given, ("web", "search", name, key)) if given else environ.get(variables.get(key, ""))
+            text = (
+                expander.text(raw_value, ("web", "search", name, key))
+                if raw_value
+                else environ.get(variables.get(key, ""))
+            )
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
-            values[attribute] = None if is_missing or not (given or text) else text
+            values[attribute] = None if is_missing or not (raw_value or text) else text
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:
         search = search.model_copy(update=providers)
         updates["web"] = settings.web.model_copy(update={"search": search})
     if search.default is not None and search.default not in search.configured:
-        said = f"web.search.default is {search.default}, which cannot be used: its key or address is missing."
-        diagnostics.warn(source_of(("web", "search", "default")), said)
+        message = f"web.search.default is {search.default}, which cannot be used: its key or address is missing."
+        diagnostics.warn(source_of(("web", "search", "default")), message)
     for name, server in settings.lsp.servers.items():
         path = ("lsp", "servers", name)
         missing = "" if server.extension_to_language else "extensionToLanguage"
@@ -474,12 +480,12 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     return settings.model_copy(update=updates) if updates else settings
 
 
-def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
+def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_workspace: bool) -> bool:
     """Return whether an entry starts this program with the same settings.
 
     An entry that starts this program with other settings is allowed: it is a second server behind this one.
     """
-    options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
+    options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
         return False
     files: list[str] = []
@@ -493,15 +499,15 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_worksp
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value
-            elif of_workspace:
+            elif is_from_workspace:
                 return False  # another workspace has other settings
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
 def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
     for name, value in data.items():
-        here, key = (*path, name), keys_of(section)[name]
+        value_path, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
-            yield GivenValue(here, value, all_layers.source_of(here))
-        for where, entry, below in key.sections_in(value, here):
-            yield from _given_values(all_layers, entry, below, where)
+            yield GivenValue(value_path, value, all_layers.source_of(value_path))
+        for section_path, entry, subsection in key.sections_in(value, value_path):
+            yield from _given_values(all_layers, entry, subsection, section_path)

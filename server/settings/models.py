@@ -63,13 +63,13 @@ class OAuthSettings(Section):
     """Whether all clients over HTTP use the login of this machine's user, instead of one login per token."""
 
 
-def _names_or_all(given: object) -> object:
-    if isinstance(given, bool):
-        return ("*",) if given else ()
-    return tuple(cast("list[object]", given)) if isinstance(given, list) else given
+def _names_or_all(value: object) -> object:
+    if isinstance(value, bool):
+        return ("*",) if value else ()
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
-_OF_PUBLISHING = (
+_PUBLISHING_KEYS = (
     *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
     "always_load",
 )
@@ -121,7 +121,7 @@ class UpstreamSettings(Section):
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a call may run without progress."""
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
-    """How long starting or connecting to the server may take, until it is initialized."""
+    """How long it may take to start the server, or connect to it, and initialize the session."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing the server's tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
@@ -138,8 +138,8 @@ class UpstreamSettings(Section):
     from their client. Further requests wait for at most their timeout. null means no limit.
     """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused
-    with the time to retry. null means no limit.
+    """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused,
+    and the refusal says when to retry. null means no limit.
     """
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool (alias) or under their own names (none). Without the alias, a tool
@@ -159,11 +159,11 @@ class UpstreamSettings(Section):
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Return whether both entries use the same connection; how tools are published or called may differ."""
-        return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
+        return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING_KEYS}) == other
 
     def reach_digest(self) -> str:
         """Return a digest of the settings that decide the connection; it is the same in all processes."""
-        entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
+        entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
         # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
@@ -203,7 +203,7 @@ class ProxySettings(Section):
     clients accept at most 64, including their own prefix.
     """
     catalogue: bool = True
-    """Whether what servers list (tools, prompts and resources) is stored, so that the first list of the next run does
+    """Whether to store the servers' lists of tools, prompts and resources, so that the first list of the next run does
     not wait for the servers.
     """
     prefix: Literal["alias", "none"] = "alias"
@@ -212,7 +212,7 @@ class ProxySettings(Section):
     """Whether to ignore a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
     """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. With auto,
-    they do if the tools of servers take about 10,000 tokens or more, except for clients that defer tools themselves
+    they do if the tools of servers take up about 10,000 tokens or more, except for clients that defer tools themselves
     (Claude Code, Codex, Qwen Code, GitHub Copilot CLI, ECA).
     """
     environment_proxies: bool = True
@@ -233,17 +233,18 @@ class PermissionSettings(Section):
     allow: tuple[str, ...] = ()
     """Calls that run without a question."""
     ask: tuple[str, ...] = ()
-    """Calls that are always asked about."""
+    """Calls that always need the user's consent."""
     deny: tuple[str, ...] = ()
     """Calls that never run."""
 
 
 class ClientPermissionSettings(PermissionSettings):
-    """`permissions`: rules in the form `Name` or `Name(specifier)`, and whether sandboxed commands are asked about."""
+    """`permissions`: rules in the form `Name` or `Name(specifier)`, and whether sandboxed commands need consent."""
 
     sandboxed_commands: Literal["ask", "allow"] = "ask"
     """Whether to ask about a shell command that changes files if the sandbox confines it to the workspace and blocks
-    the network. A command that needs more is always asked about. A workspace's settings cannot set this.
+    the network. The setting has no effect on a command that needs more than such a sandbox allows. A workspace's
+    settings cannot set this.
     """
 
 
@@ -256,7 +257,7 @@ class ConfirmationSettings(Section):
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer. The question's state, and a call that waits for the answer, are kept
-    for the same time.
+    for the same length of time.
     """
     style: Literal["form", "simple"] = "form"
     """How a question is shown: as a form with a decision (form), or, for clients that cannot show a form, as a plain
@@ -292,7 +293,7 @@ class PrincipalSettings(Section):
     workspace: tuple[str, ...] = ()
     """The client's own workspace folders, which replace workspace.roots, in the same form."""
     profile: Literal["core", "full"] = "full"
-    """Which built-in tools the client gets, as in tools.profile."""
+    """Which built-in tools to offer to the client, as in tools.profile."""
     rules: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
     """The client's own rules, in addition to permissions; a deny rule always wins."""
 
@@ -410,9 +411,9 @@ class HttpSettings(Section):
         tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
     ] = ()
     """The keys that replicas of this server share: for each, a file (mode 0600) or an environment variable that holds
-    a secret of at least 32 characters. With the same keys, a replica can continue the questions of other replicas and
-    use their logins. The first key encrypts, and all of them decrypt. If the list is empty, a random key is used, which
-    is lost when the process ends.
+    a secret of at least 32 characters. With the same keys, a replica can accept the answers to questions that other
+    replicas asked, and use their logins. The first key encrypts, and all of them decrypt. If the list is empty, a
+    random key is used, which is lost when the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it is closed."""
@@ -447,11 +448,11 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have been used, lasting permissions of users, approved tools
-    of other servers, logins to them, and the call rates of clients. memory: means this process alone. sqlite:PATH is a
-    file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis
-    server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the store. Without
-    http.stateKeys it contains only call rates and list changes.
+    """Where replicas keep what they share: which answers have been used, what users allowed for the rest of a session,
+    approved tools of other servers, logins to them, and the call rates of clients. memory: means this process alone.
+    sqlite:PATH is a file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a
+    Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the
+    store. Without http.stateKeys it contains only call rates and list changes.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
@@ -508,7 +509,7 @@ class Settings(Section):
     lsp: tool_models.LspSettings = Field(default_factory=tool_models.LspSettings.model_construct)
     """The language servers."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
-    """Programs that run tasks, by name."""
+    """The agents, keyed by name: programs that run tasks."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     """How the network transports listen."""
     store: StoreSettings = Field(default_factory=StoreSettings.model_construct)

@@ -68,38 +68,48 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
     rules = list(rules)
     if not rules:
         return
-    own = {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
+    builtin_names = (
+        {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
+    )
     prefixes = {entry.alias: names_of_any_tool(entry.alias) for entry in report.entries}
     is_open = bool(report.settings.tools.discovery_command) or any(
         entry.settings.prefix == "none" for entry in report.entries
     )
     for rule in rules:
         name = rule.partition("(")[0].strip()
-        if not name or any(map(str.isspace, name)) or any(fits_wildcards(name, known) for known in own):
+        if (
+            not name
+            or any(map(str.isspace, name))
+            or any(fits_wildcards(name, builtin_name) for builtin_name in builtin_names)
+        ):
             continue
-        beginnings = [each.partition("\0")[0] for names in prefixes.values() for each in names]
-        if any(name.startswith(each) or each.startswith(name.partition("*")[0]) for each in beginnings if each):
+        beginnings = [pattern.partition("\0")[0] for patterns in prefixes.values() for pattern in patterns]
+        if any(
+            name.startswith(beginning) or beginning.startswith(name.partition("*")[0])
+            for beginning in beginnings
+            if beginning
+        ):
             continue
-        alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
-        if between or name.startswith("mcp_"):
-            like = nearest(alias, prefixes)
-            told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
-            yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{told}"
+        alias, separator, rest = name.removeprefix("mcp__").partition(BETWEEN)
+        if separator or name.startswith("mcp_"):
+            suggestion = nearest(alias, prefixes)
+            hint = f" Did you mean {suggestion}{BETWEEN}{rest}?" if suggestion else ""
+            yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"
         elif not is_open:
-            by_folded = {known.casefold(): known for known in sorted(own)}
-            like = COUNTERPARTS.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
-            told = f" Did you mean {like}?" if like else ""
-            yield f"there is no tool '{visible_line(name)}'.{told}"
+            by_folded = {builtin_name.casefold(): builtin_name for builtin_name in sorted(builtin_names)}
+            suggestion = COUNTERPARTS.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
+            hint = f" Did you mean {suggestion}?" if suggestion else ""
+            yield f"there is no tool '{visible_line(name)}'.{hint}"
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a question about the name most similar to a word, after a blank; if none is similar, `otherwise`."""
-    like = nearest(word, known)
-    return f" Did you mean {visible_line(like)}?" if like else otherwise
+def did_you_mean(word: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return ` Did you mean NAME?` with the name most similar to a word; `otherwise` if none is similar."""
+    suggestion = nearest(word, names)
+    return f" Did you mean {visible_line(suggestion)}?" if suggestion else otherwise
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """Return the name most similar to a word; empty if none is similar."""
     import difflib  # noqa: PLC0415 - needed only if something is misspelled
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
+    return next(iter(difflib.get_close_matches(word, list(names), n=1)), "")

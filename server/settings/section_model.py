@@ -66,11 +66,11 @@ class Key:
     def sections_in(self, value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any], type[Section]]]:
         """Yield each section in the value of this key at `path`: its path, its content and its model."""
         if self.section is not None and isinstance(value, dict):
-            given = cast("dict[str, Any]", value)
-            entries = {(*path, name): entry for name, entry in given.items()} if self.is_table else {path: given}
-            for where, entry in entries.items():
+            members = cast("dict[str, Any]", value)
+            entries = {(*path, name): entry for name, entry in members.items()} if self.is_table else {path: members}
+            for entry_path, entry in entries.items():
                 if isinstance(entry, dict):
-                    yield where, cast("dict[str, Any]", entry), self.section
+                    yield entry_path, cast("dict[str, Any]", entry), self.section
 
 
 @cache
@@ -80,9 +80,9 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
         parts = (annotation, *get_args(annotation))  # the section may be the value type of a table, or optional
-        below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
-        is_table = below is not None and below is not annotation and NoneType not in parts
-        keys[model_field.alias or name] = Key(model_field, below, is_table=is_table)
+        subsection = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
+        is_table = subsection is not None and subsection is not annotation and NoneType not in parts
+        keys[model_field.alias or name] = Key(model_field, subsection, is_table=is_table)
     return keys
 
 
@@ -124,16 +124,16 @@ class Diagnostics:
 
 def dotted(path: KeyPath) -> str:
     """Return the path as messages write it: `mcpServers.docs.args[0]`."""
-    shown = ""
+    text = ""
     for step in path:
         if isinstance(step, int):
-            shown += f"[{step}]"
+            text += f"[{step}]"
         else:
-            shown += f".{shown_name(step)}" if shown else shown_name(step)
-    return shown
+            text += f".{shown_name(step)}" if text else shown_name(step)
+    return text
 
 
 def shown_name(name: str) -> str:
     """Return a key or other name from a file for messages: truncated, on one line, with every character visible."""
-    cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
-    return cut if cut.isprintable() and cut else json.dumps(cut)
+    short_name = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
+    return short_name if short_name.isprintable() and short_name else json.dumps(short_name)

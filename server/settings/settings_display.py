@@ -21,7 +21,7 @@ MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
 # What may follow the name of a secret without being secret itself: an object, or a reference to a variable
 _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
-# A word that is an option even after another option, and so not that option's value
+# Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden like headers
@@ -41,20 +41,20 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         items = cast("list[Any]", value)
         first = items[0] if items else ""
         program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
-        shown: list[Any] = []
-        before = ""
+        shown_items: list[Any] = []
+        previous = ""
         for item in items:
             if not isinstance(item, str):
-                shown.append(shown_value((*path[:-1], ""), item))
-                before = ""
+                shown_items.append(shown_value((*path[:-1], ""), item))
+                previous = ""
                 continue
             option, equals, argument = item.partition("=") if item.startswith("-") else ("", "", item)
             word = f"{option}={_shown_argument(program, option, argument)}" if equals else _shown_text(item)
-            if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(item):
-                word = _shown_argument(program, before, word)
-            shown.append(word)
-            before = item
-        return shown
+            if previous.startswith("-") and "=" not in previous and not _OPTION.fullmatch(item):
+                word = _shown_argument(program, previous, word)
+            shown_items.append(word)
+            previous = item
+        return shown_items
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
     name = str(path[-1])
@@ -73,15 +73,15 @@ def _shown_argument(program: str, option: str, value: str) -> str:
     if option in _HEADER_OPTIONS:
         header, colon, content = value.partition(":")
         return value if not colon or _ONLY_A_VARIABLE.fullmatch(content.strip()) else f"{header}: {HIDDEN}"
-    shown = _shown_text(value)
+    shown_text = _shown_text(value)
     start = f"{program} {option} '"
-    plain = _ENDS_OF_WORDS.sub("_", shown)
+    plain = _ENDS_OF_WORDS.sub("_", shown_text)
     line = f"{start}{plain}'"
-    found = redact(line)
-    if found == line:
-        return shown
-    is_inside = plain == shown and found.startswith(start) and found.endswith("'")
-    return found[len(start) : -1] if is_inside else HIDDEN
+    redacted_line = redact(line)
+    if redacted_line == line:
+        return shown_text
+    is_inside = plain == shown_text and redacted_line.startswith(start) and redacted_line.endswith("'")
+    return redacted_line[len(start) : -1] if is_inside else HIDDEN
 
 
 def _shown_text(text: str) -> str:
@@ -93,10 +93,10 @@ def _shown_text(text: str) -> str:
 def _shown_url(url: re.Match[str]) -> str:
     """Return a URL with likely secrets hidden: user and password, parameters, and parts of its path."""
 
-    def shown_parameter(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"]
+    def shown_parameter(parameter: re.Match[str]) -> str:
+        name, value = parameter["name"], parameter["value"]
         is_secret = is_secret_name(name) or name.lower() in _SIGNATURES or RANDOM.search(value)
-        return f"{name}={HIDDEN}" if is_secret and value and not _ONLY_A_VARIABLE.fullmatch(value) else found[0]
+        return f"{name}={HIDDEN}" if is_secret and value and not _ONLY_A_VARIABLE.fullmatch(value) else parameter[0]
 
     rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
     path_end = next((at for at, sign in enumerate(rest) if sign in "?#"), len(rest))
@@ -119,7 +119,10 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, by the same rule as when this server connects to it."""
+    """Return whether the server is reached at an address rather than started as a program.
+
+    The rule is the same as when this server connects to it.
+    """
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
@@ -127,8 +130,8 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """Return a server's address or whole command line, and everything else that affects what runs.
 
     Nothing in a command line is hidden, because what looks like a secret may be a program. If `hides` is true, secrets
-    in the address, the environment, the headers and the login settings are hidden. Set it only for the user's own
-    entries: an entry from elsewhere could disguise as a secret what a person must see.
+    in the address, the environment, the headers and the login settings are hidden. Set `hides` only for
+    the user's own entries: in others, something that a person must see could be disguised as a secret.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
@@ -137,9 +140,11 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
         args: Any = entry.get("args") or []
         words = cast("list[Any]", args) if isinstance(args, list) else [args]
         parts = [command_text([entry.get("command") or "", *words])]
-    given = {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}
-    if given:
-        parts.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
+    connection_settings = {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}
+    if connection_settings:
+        parts.append(
+            f"with {as_text(shown_value(('mcpServers',), connection_settings) if hides else connection_settings)}"
+        )
     if entry.get("cwd"):
         parts.append(f"in the folder {visible_line(str(entry['cwd']))}")
     if entry.get("trust"):
@@ -148,9 +153,9 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
         parts.append("disabled")
     if entry.get("description"):
         parts.append(f"described to models as {as_text(entry['description'])}")
-    others = {key: value for key, value in entry.items() if key not in _DESCRIBED}
-    if others and not hides:
-        parts.append(f"also {as_text(others)}")
+    extras = {key: value for key, value in entry.items() if key not in _DESCRIBED}
+    if extras and not hides:
+        parts.append(f"also {as_text(extras)}")
     return "; ".join(parts)
 
 
@@ -172,25 +177,28 @@ def _texts(value: Any) -> Iterator[str]:
 def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
     """Return a change to a file as a unified diff, without secrets.
 
-    If `before` or `after` is `None`, there is no file. `documents` contains both contents, parsed, because a single
-    line does not show which of its parts are secret.
+    `before` and `after` are the file's contents; `None` means that the file does not exist. `documents` contains both
+    contents, parsed, because a single line does not show which of its parts are secret.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
     lines = [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]
     whole = "\n".join(lines)
-    ways: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     for document in documents:
         part = _part_in(whole, document)
-        for given, shown in zip(_texts(part), _texts(shown_value((), part)), strict=True):
-            if given != shown and not _REFERENCE.fullmatch(given):
+        for raw_text, shown_text in zip(_texts(part), _texts(shown_value((), part)), strict=True):
+            if raw_text != shown_text and not _REFERENCE.fullmatch(raw_text):
                 # The difference contains a multi-line value line by line, so each line is hidden.
-                by_lines = dict.fromkeys(given.splitlines(), HIDDEN)
-                ways |= {one: by_lines.get(one, shown) if one != given else shown for one in _spellings(given)}
+                by_lines = dict.fromkeys(raw_text.splitlines(), HIDDEN)
+                replacements |= {
+                    spelling: by_lines.get(spelling, shown_text) if spelling != raw_text else shown_text
+                    for spelling in _spellings(raw_text)
+                }
     for number, text in enumerate(lines):
         line = text
-        for spelled in sorted(ways, key=len, reverse=True):
-            line = line.replace(spelled, ways[spelled])
+        for secret_text in sorted(replacements, key=len, reverse=True):
+            line = line.replace(secret_text, replacements[secret_text])
         # `redact` recognizes a secret value by its name. An object is not hidden, because its members have names of
         # their own; a reference is not hidden, because it is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
@@ -200,12 +208,12 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
 
 def _spellings(text: str) -> list[str]:
     """Return the forms in which a string may appear in a file: unchanged, as JSON, and line by line."""
-    spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
-    return [each for each in spelled if len(each) >= MIN_HIDDEN]
+    spellings = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
+    return [spelling for spelling in spellings if len(spelling) >= MIN_HIDDEN]
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document whose strings occur in `whole`; `None` if there is none.
+    """Return a copy of a document, reduced to the members whose strings occur in `whole`; `None` if there are none.
 
     Lists are kept whole, because their items explain each other.
     """
@@ -215,4 +223,6 @@ def _part_in(whole: str, document: Any) -> Any:
     if isinstance(document, list):
         items = cast("list[Any]", document)
         return items if any(_part_in(whole, item) for item in items) else None
-    return document if isinstance(document, str) and any(each in whole for each in _spellings(document)) else None
+    return (
+        document if isinstance(document, str) and any(spelling in whole for spelling in _spellings(document)) else None
+    )

@@ -50,18 +50,20 @@ _REASONS = {
 
 def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """Return the folder of the user's own settings, whether or not it exists; `None` without a home folder."""
-    return _own_place(environ, platform, "APPDATA", "XDG_CONFIG_HOME", ".config")
+    return _program_folder(environ, platform, "APPDATA", "XDG_CONFIG_HOME", ".config")
 
 
 def state_folder(environ: Mapping[str, str]) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
-    return _own_place(environ, sys.platform, "LOCALAPPDATA", "XDG_STATE_HOME", os.path.join(".local", "state"))
+    return _program_folder(environ, sys.platform, "LOCALAPPDATA", "XDG_STATE_HOME", os.path.join(".local", "state"))
 
 
-def _own_place(environ: Mapping[str, str], platform: str, on_windows: str, variable: str, in_home: str) -> str | None:
-    base = environ.get(on_windows if platform == "win32" else variable, "")
+def _program_folder(
+    environ: Mapping[str, str], platform: str, windows_variable: str, variable: str, home_subfolder: str
+) -> str | None:
+    base = environ.get(windows_variable if platform == "win32" else variable, "")
     if platform != "win32" and not os.path.isabs(base):  # The XDG specification says to ignore relative paths.
-        base = os.path.join(home_folder(environ), in_home)
+        base = os.path.join(home_folder(environ), home_subfolder)
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
@@ -72,7 +74,7 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
 
 
 def runtime_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders where a control socket may be, best first, whether or not they exist.
+    """Return the folders where a control socket may be, in order of preference, whether or not they exist.
 
     Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
@@ -80,11 +82,11 @@ def runtime_folders(environ: Mapping[str, str]) -> list[str]:
         return []
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
-    found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
+    paths = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must be private and belong to this user
-    found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # The last part is not resolved: a link that somebody else created there is not this server's folder.
-    return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
+    paths += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
+    # The last component is not resolved: a link that another user created there is not this server's folder.
+    return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in paths))
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
@@ -133,8 +135,8 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
         if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
             return None
         number = getattr(error, "errno", None) or 0
-        why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'an invalid path')}")
-        raise SettingsError([f"{path}: this settings file cannot be read: {why}."]) from None
+        reason = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'an invalid path')}")
+        raise SettingsError([f"{path}: this settings file cannot be read: {reason}."]) from None
 
 
 def parse(
@@ -155,7 +157,7 @@ def parse(
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
         if _SURROGATE.search(text):  # An escape may be half of a surrogate pair, which cannot be encoded.
             json.dumps(tree, ensure_ascii=False).encode()
-        repeated = list(_repeated_keys(tree, ()))
+        repeated_paths = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
         problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
     except json.JSONDecodeError as error:
@@ -170,7 +172,7 @@ def parse(
     else:
         if isinstance(tree, dict):
             if diagnostics is not None:
-                for path in repeated:
+                for path in repeated_paths:
                     diagnostics.warn(source, f"{dotted(path)} occurs more than once; the last one counts.")
             return cast("Tree", tree)
         problem = "settings must be one JSON object, in { }; this file contains something else."
@@ -185,13 +187,13 @@ def without_comments(text: str, source: str) -> str:
     """
 
     def blank(match: re.Match[str]) -> str:
-        found = match[0]
-        if not found.startswith(("//", "/*")):
-            return found
-        if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
+        token = match[0]
+        if not token.startswith(("//", "/*")):
+            return token
+        if token.startswith("/*") and (len(token) < len("/**/") or not token.endswith("*/")):
             line = text.count("\n", 0, match.start()) + 1
             raise SettingsError([f"{source}: the comment that begins on line {line} is never closed with */."])
-        return re.sub(r"[^\n]", " ", found)
+        return re.sub(r"[^\n]", " ", token)
 
     return _TEXT_OR_COMMENT.sub(blank, text)
 
@@ -202,23 +204,23 @@ def without_trailing_commas(text: str) -> str:
 
 
 class _ObjectWithRepeatedKeys(dict[str, Any]):
-    repeated: tuple[str, ...] = ()
+    repeated_keys: tuple[str, ...] = ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = dict(pairs)
-    if len(plain) == len(pairs):
-        return plain
-    marked = _ObjectWithRepeatedKeys(plain)
-    marked.repeated = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-    return marked
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    result = _ObjectWithRepeatedKeys(values)
+    result.repeated_keys = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+    return result
 
 
 def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
     if len(path) >= MAX_DEPTH:
         raise RecursionError
     if isinstance(node, _ObjectWithRepeatedKeys):
-        yield from ((*path, key) for key in node.repeated)
+        yield from ((*path, key) for key in node.repeated_keys)
     items: Iterable[tuple[str | int, Any]] = ()
     if isinstance(node, dict):
         items = cast("dict[str, Any]", node).items()
@@ -229,11 +231,11 @@ def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
             yield from _repeated_keys(value, (*path, step))
 
 
-def _finite(written: str) -> float:
+def _finite(literal: str) -> float:
     """Parse a number with a fraction or an exponent; NaN and numbers beyond the range of floats are rejected."""
-    value = float(written)
+    value = float(literal)
     if not math.isfinite(value):
-        raise ValueError(written)
+        raise ValueError(literal)
     return value
 
 
@@ -291,7 +293,7 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
         yield path, value
 
 
-_format = cache(TypeAdapter[Any])
+_type_adapter = cache(TypeAdapter[Any])
 
 
 def read_stored(kind: type[T], content: bytes | str) -> T:
@@ -300,4 +302,4 @@ def read_stored(kind: type[T], content: bytes | str) -> T:
     Raises:
         ValueError: The content does not fit `kind`. The error message quotes parts of the content, which may be secret.
     """
-    return _format(kind).validate_json(content, strict=True)
+    return _type_adapter(kind).validate_json(content, strict=True)

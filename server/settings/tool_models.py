@@ -53,7 +53,7 @@ class ToolSettings(Section):
     exclude: tuple[str, ...] = ()
     """Tools not to offer."""
     confirmation_required: tuple[str, ...] = ()
-    """Tools whose calls are always asked about."""
+    """Tools whose calls always need the user's consent."""
 
     def for_tools(self) -> DiscoverySettings:
         from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - needed only with commands
@@ -90,8 +90,8 @@ class LimitSettings(Section):
     """The maximum size of one request from a client, in bytes."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute from one client, including requests for prompts, resources and completion;
-    further calls are refused with the time to retry. A client is a token, or else a session; clients with neither share
-    the limit. null means no limit.
+    further calls are refused, and the refusal says when to retry. A client is a token, or else a session; clients with
+    neither share the limit. null means no limit.
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
     """The maximum number of calls from one client in progress at once, including those that wait for a person; further
@@ -118,8 +118,8 @@ class ShellSettings(Section):
     ~/.ssh/known_hosts. A relative path starts from the folder of its settings file; ~ is the home folder.
     """
     writable: tuple[str, ...] = ()
-    """Files and folders of the workspace that sandboxed commands may create and change although other programs act on
-    their content, such as .vscode. A relative path applies to every folder of the workspace.
+    """Files and folders of the workspace, such as .vscode, that sandboxed commands may create and change although other
+    programs act on their content. A relative path applies to every folder of the workspace.
     """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The maximum number of commands running at once."""
@@ -172,8 +172,8 @@ class WebSearchSettings(Section):
         """The providers with all required values, in order of preference."""
         return tuple(
             name
-            for name, needs in SEARCH_VARIABLES.items()
-            if all(value for attribute, value in getattr(self, name) if wire_name(attribute) in needs)
+            for name, required_keys in SEARCH_VARIABLES.items()
+            if all(value for attribute, value in getattr(self, name) if wire_name(attribute) in required_keys)
         )
 
     def for_tools(self) -> SearchSettings:
@@ -265,11 +265,14 @@ class LspSettings(Section):
     def for_tools(self) -> tuple[LanguageServer, ...]:
         from tools.lsp.language_servers import LanguageServer  # noqa: PLC0415 - loaded with the first list
 
-        def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
-            endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}
-            return LanguageServer(name, endings, ((entry.command, *entry.args),), environment=entry.env)
+        def language_server(name: str, entry: LanguageServerSettings) -> LanguageServer:
+            languages = {
+                f".{extension.lstrip('.').lower()}": language_id
+                for extension, language_id in entry.extension_to_language.items()
+            }
+            return LanguageServer(name, languages, ((entry.command, *entry.args),), environment=entry.env)
 
-        return tuple(made(name, entry) for name, entry in self.servers.items() if entry.command)
+        return tuple(language_server(name, entry) for name, entry in self.servers.items() if entry.command)
 
 
 class AgentSettings(Section):

@@ -74,17 +74,17 @@ def resolve_entries(
         starts_itself: Returns whether an entry, given with its source, starts this program with the same settings.
     """
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
-    mcp, known = settings.mcp, {*names, *names.values()}
-    for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
-        for name in listed or ():
-            if name not in known:
-                said = f"mcp.{key} names {json.dumps(name)}, which is not a server in mcpServers."
-                diagnostics.warn(source_of(("mcp", key)), said)
+    mcp, server_names = settings.mcp, {*names, *names.values()}
+    for key, selection in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
+        for name in selection or ():
+            if name not in server_names:
+                message = f"mcp.{key} names {json.dumps(name)}, which is not a server in mcpServers."
+                diagnostics.warn(source_of(("mcp", key)), message)
     if mcp.allowed == () and names:
         diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server in mcpServers is used.")
     entries: list[UpstreamEntry] = []
-    for alias, configured in settings.mcp_servers.items():
-        path, name, entry = ("mcpServers", alias), names[alias], configured
+    for alias, original in settings.mcp_servers.items():
+        path, name, entry = ("mcpServers", alias), names[alias], original
         left_out: str | None = None
         expander = VariableExpander(environ)
         if not entry.enabled:
@@ -104,29 +104,34 @@ def resolve_entries(
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
             elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
                 left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
-                said = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
-                diagnostics.warn(source_of(path), f"{said}requires one; the server is not used.")
+                message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
+                diagnostics.warn(source_of(path), f"{message}requires one; the server is not used.")
             elif starts_itself(entry, source_of(path)):
                 left_out = "It would start this server itself again, with the same settings."
-                said = f"{dotted(path)} would start this server itself again, with the same settings; it is not used."
-                diagnostics.warn(source_of(path), said)
+                message = (
+                    f"{dotted(path)} would start this server itself again, with the same settings; it is not used."
+                )
+                diagnostics.warn(source_of(path), message)
         if left_out is not None:
-            entry = configured.model_copy(update={"enabled": False})
+            entry = original.model_copy(update={"enabled": False})
         else:
             for key in ("timeout", "connect_timeout", "list_timeout"):
-                if (given := getattr(entry, key)) < LIKELY_SECONDS:
-                    where, meant = (*path, wire_name(key)), f"{given} ms, but other clients use seconds"
-                    diagnostics.warn(source_of(where), f"{dotted(where)} is {meant}; for {given} s write {given}000.")
+                if (duration := getattr(entry, key)) < LIKELY_SECONDS:
+                    key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
+                    diagnostics.warn(
+                        source_of(key_path),
+                        f"{dotted(key_path)} is {description}; for {duration} s write {duration}000.",
+                    )
             if settings.proxy.prefix == "none":
                 entry = entry.model_copy(update={"prefix": "none"})
             for problem in _problems_of(entry, path, settings.proxy.name_budget):
                 diagnostics.refuse(source_of(path), problem)
-            ways = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
-            keys = [key for key, value in ways.items() if value is not None]
+            transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+            keys = [key for key, value in transports.items() if value is not None]
             if len(keys) > 1:
-                said = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
-                diagnostics.warn(source_of(path), said)
-        entries.append(UpstreamEntry(alias, name, entry, configured, source_of(path), left_out, bool(expander.missing)))
+                message = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
+                diagnostics.warn(source_of(path), message)
+        entries.append(UpstreamEntry(alias, name, entry, original, source_of(path), left_out, bool(expander.missing)))
     return tuple(entries)
 
 
@@ -136,9 +141,9 @@ def unpinned_package_of(entry: UpstreamSettings) -> str | None:
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """Return how many coretools-mcp servers are above this one: the first started the next, and so on to this one."""
-    given = environ.get(ABOVE_VARIABLE, "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
+    """Return how many coretools-mcp servers precede this one in a chain in which each server started the next."""
+    count = environ.get(ABOVE_VARIABLE, "")
+    return int(count) if count.isascii() and count.isdigit() and len(count) < len("1000") else 0
 
 
 def _transport_key(entry: UpstreamSettings) -> str:
@@ -153,28 +158,28 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
     A new tool name or the transport may be invalid, or a value may contain characters that cannot be passed to a
     program or sent in a header.
     """
-    here = dotted(path)
+    entry_path = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
-    for name, new in entry.rename.items():
-        which = f"{here}.rename: the new name of {json.dumps(name)}"
-        if not _TOOL_NAME.fullmatch(new):
-            yield f"{which} must consist of letters, digits, _ and - only, and not be empty."
-        elif len(new) > budget:
+    for name, new_name in entry.rename.items():
+        subject = f"{entry_path}.rename: the new name of {json.dumps(name)}"
+        if not _TOOL_NAME.fullmatch(new_name):
+            yield f"{subject} must consist of letters, digits, _ and - only, and not be empty."
+        elif len(new_name) > budget:
             yield (
-                f"{which} has {len(new)} characters, but proxy.nameBudget leaves only {budget}; use a shorter name "
-                "or a larger budget."
+                f"{subject} has {len(new_name)} characters, but proxy.nameBudget leaves only {budget}; use a shorter "
+                "name or a larger budget."
             )
-        elif new in owners:
-            yield f"{which} is already used for {json.dumps(owners[new])}; give each tool its own."
-        owners.setdefault(new, name)
+        elif new_name in owners:
+            yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool its own."
+        owners.setdefault(new_name, name)
     if entry.transport is None:
-        yield f"{here} has no command, no url and no httpUrl; add one of them."
+        yield f"{entry_path} has no command, no url and no httpUrl; add one of them."
     elif entry.transport == "stdio":
         if not (entry.command or "").strip():
-            yield f"{here}.command is missing or empty; name the program that starts the server."
+            yield f"{entry_path}.command is missing or empty; name the program that starts the server."
     elif entry.endpoint is None:
-        yield f'{here} has the type "{entry.transport}" but no url; add the address of the server.'
+        yield f'{entry_path} has the type "{entry.transport}" but no url; add the address of the server.'
     else:
         try:
             parts = urlsplit(entry.endpoint)
@@ -183,13 +188,13 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             is_address = False
         if not is_address:
             expected = "an address that begins with http:// or https:// and names a host"
-            yield f"{here}.{_transport_key(entry)} must be {expected}."
+            yield f"{entry_path}.{_transport_key(entry)} must be {expected}."
     texts: dict[KeyPath, str] = {("args", index): arg for index, arg in enumerate(entry.args)}
     texts |= {("env", name): text for name, text in entry.env.items()}
     texts |= {("command",): entry.command or "", ("cwd",): entry.cwd or ""}
-    for where, text in texts.items():
+    for key_path, text in texts.items():
         if "\0" in text:
-            yield f"{dotted((*path, *where))} contains a NUL character, which cannot be passed to a process."
+            yield f"{dotted((*path, *key_path))} contains a NUL character, which cannot be passed to a process."
     for name in entry.env:
         if not name or "=" in name or "\0" in name:
             yield f"{dotted((*path, 'env', name))} is not a valid environment variable name."
@@ -199,25 +204,25 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
         elif not _HEADER_VALUE.fullmatch(value):
             yield f"{dotted((*path, 'headers', name))} must be printable ASCII on one line."
     if entry.oauth is not None and entry.oauth.enabled:
-        yield from _problems_of_login(entry.oauth, f"{here}.oauth", is_remote=entry.transport != "stdio")
+        yield from _problems_of_login(entry.oauth, f"{entry_path}.oauth", is_remote=entry.transport != "stdio")
 
 
-def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> Iterator[str]:
+def _problems_of_login(oauth: OAuthSettings, place: str, *, is_remote: bool) -> Iterator[str]:
     """Yield the reasons why the login that an entry describes cannot work."""
     if not is_remote:
-        yield f"{here} is only for a server that is reached at an address; pass credentials to a program in env."
+        yield f"{place} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
     for key, text in texts.items():
         if text is not None and not text.strip():
-            yield f"{here}.{wire_name(key)} is empty; set it or remove it."
+            yield f"{place}.{wire_name(key)} is empty; set it or remove it."
     is_for_person = oauth.grant == "authorization-code"
     if oauth.client_id is None and (oauth.client_secret is not None or not is_for_person):
-        which = "clientSecret" if oauth.client_secret is not None else 'the "client-credentials" grant'
-        yield f"{here}.clientId is missing, but {which} needs it; the authorization server issues it."
+        dependent = "clientSecret" if oauth.client_secret is not None else 'the "client-credentials" grant'
+        yield f"{place}.clientId is missing, but {dependent} needs it; the authorization server issues it."
     if oauth.private_key is not None and is_for_person:
-        yield f'{here}.privateKey is only for the "client-credentials" grant; set grant to that, or remove the key.'
+        yield f'{place}.privateKey is only for the "client-credentials" grant; set grant to that, or remove the key.'
     if not is_for_person and oauth.private_key is None and oauth.client_secret is None:
-        yield f'{here} has neither clientSecret nor privateKey, but the "client-credentials" grant needs one of them.'
+        yield f'{place} has neither clientSecret nor privateKey, but the "client-credentials" grant needs one of them.'
     try:
         parts = urlsplit(oauth.client_metadata_url or "https://host/path")
         is_document = parts.scheme == "https" and bool(parts.hostname) and len(parts.path) > 1 and parts.port != 0
@@ -225,10 +230,10 @@ def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> I
     except ValueError:
         is_document = False
     if not is_document:
-        yield f"{here}.clientMetadataUrl must be an address that begins with https:// and names a host and a path."
+        yield f"{place}.clientMetadataUrl must be an address that begins with https:// and names a host and a path."
     for index, scope in enumerate(oauth.scopes or ()):
         if not _SCOPE.fullmatch(scope):
-            yield f"{here}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes or backslashes."
+            yield f"{place}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes or backslashes."
 
 
 # A package without a pinned version may change between two starts.
@@ -268,20 +273,20 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
     runner = next((runner for runner in _RUNNERS if tuple(words[: len(runner)]) == runner), None)
     if runner is None:
         return None
-    naming, valued = _RUNNERS[runner]
-    named: list[str] = []
+    package_options, value_options = _RUNNERS[runner]
+    packages: list[str] = []
     rest = words[len(runner) :]
     while rest:
         word = rest.pop(0)
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
-            named = named or [word]  # if options have named the package, this word is a command in it
+            packages = packages or [word]  # if options have named the package, this word is a command in it
             break
-        if option in naming and (equals or rest):
-            named.append(value if equals else rest.pop(0))
-        elif option in valued and not equals and rest:
+        if option in package_options and (equals or rest):
+            packages.append(value if equals else rest.pop(0))
+        elif option in value_options and not equals and rest:
             rest.pop(0)
-    for package in named:
+    for package in packages:
         _, separator, version = package[1:].replace("==", "@", 1).rpartition("@")
         has_version = bool(separator) and _VERSION.fullmatch(version) is not None
         is_address = not package.startswith("@") and _ADDRESS.match(package)
@@ -294,13 +299,13 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
 
 PROGRAM = "coretools-mcp"
 DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
-_DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
+_DEFAULT_VALUE = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
 _WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
-_INDIRECT = frozenset(
+_COMMAND_RUNNERS = frozenset(
     {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
     | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
 )
@@ -313,13 +318,13 @@ _TAKES_VALUE = re.compile(
 """Options that take the next word as their value: those of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
-def options_for_us(command: Any, args: Any) -> list[str] | None:
+def own_options(command: Any, args: Any) -> list[str] | None:
     """Return the options that a command line passes to this program, directly or through other programs.
 
     Returns `None` if the command line does not start this program.
     """
-    given = cast("list[Any]", args) if isinstance(args, list) else []
-    words = [str(word) for word in given]
+    arguments = cast("list[Any]", args) if isinstance(args, list) else []
+    words = [str(word) for word in arguments]
     if not isinstance(command, str):
         return None
     if "coretools" not in " ".join([command, *words]).casefold() and not os.path.islink(command):
@@ -334,17 +339,17 @@ def _options(words: Sequence[str]) -> list[str] | None:
     if program in _NAMES or (os.path.isabs(words[0]) and _name_of(os.path.realpath(words[0])) in _NAMES):
         return rest
     if program in _SHELLS:
-        option = next((at for at, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
+        option = next((index for index, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
         if option is None:
             return _options(_from_first_argument(rest))
         line = rest[option + 1 :]
         return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
     if _PYTHON.fullmatch(program):
-        joined = next(
-            (at for at, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
+        module_index = next(
+            (index for index, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
         )
-        if joined is not None:
-            return rest[joined + 1 :]
+        if module_index is not None:
+            return rest[module_index + 1 :]
         if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
             return rest[rest.index("-m") + 2 :]
         script = _from_first_argument(rest)
@@ -358,45 +363,45 @@ def _options(words: Sequence[str]) -> list[str] | None:
             rest.pop(0)
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
-    elif program in _INDIRECT:
+    elif program in _COMMAND_RUNNERS:
         # A word after a long option is skipped: it may be the option's value, such as a folder named like this program.
-        named = (
-            at
-            for at, word in enumerate(rest)
-            if _name_of(word.rpartition("#")[2]) in _NAMES and not (at and re.match("--.", rest[at - 1]))
+        positions = (
+            index
+            for index, word in enumerate(rest)
+            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1]))
         )
-        at = next(named, None)
-        return rest[at + 1 :] if at is not None else None
+        index = next(positions, None)
+        return rest[index + 1 :] if index is not None else None
     else:
         return None
     return _options(_from_first_argument(rest))
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Apply `options_for_us` to a shell command line; the first command that starts this program counts."""
+    """Return the options, as `own_options` does, for the first command of a line that starts this program."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:
         words = shlex.split(line.replace("\\", "/"))
     except ValueError:
         return None
-    for at, word in enumerate(words):
-        begins = at == 0 or words[at - 1] in ("&&", "||", ";", "exec", "&") or words[at - 1].endswith(";")
-        if begins and not re.search(r"\s", word) and (found := _options(words[at:])) is not None:
-            return found
+    for index, word in enumerate(words):
+        is_command = index == 0 or words[index - 1] in ("&&", "||", ";", "exec", "&") or words[index - 1].endswith(";")
+        if is_command and not re.search(r"\s", word) and (options := _options(words[index:])) is not None:
+            return options
     return None
 
 
 def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
     """Return the words from the first one that is neither an option nor an option's value; empty if there is none."""
-    skips = False
-    for at, word in enumerate(words):
-        if skips:
-            skips = False
+    skips_next = False
+    for index, word in enumerate(words):
+        if skips_next:
+            skips_next = False
         elif word.startswith("-"):
-            skips = _TAKES_VALUE.fullmatch(word) is not None
+            skips_next = _TAKES_VALUE.fullmatch(word) is not None
         elif not re.match(r"[A-Za-z_]\w*=", word):
-            return words[at:]
+            return words[index:]
     return ()
 
 
@@ -416,24 +421,24 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
         command, *args = cast("list[Any]", command)
     # A bridge program gets the address as an argument.
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
-    for given in (entry.get("args"), args):
-        addresses += cast("list[Any]", given) if isinstance(given, list) else []
-    if options_for_us(command, args) is not None:
+    for arguments in (entry.get("args"), args):
+        addresses += cast("list[Any]", arguments) if isinstance(arguments, list) else []
+    if own_options(command, args) is not None:
         return True
     for address in addresses:
         try:
-            parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()) if isinstance(address, str) else "")
+            parts = urlsplit(_DEFAULT_VALUE.sub(r"\1", address.strip()) if isinstance(address, str) else "")
             port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
         except ValueError:
             continue
         host = (parts.hostname or "").rstrip(".")
-        is_here = host == "localhost"
+        is_local = host == "localhost"
         with suppress(OSError, ValueError):
             # `inet_aton` also accepts other spellings of an address, such as `127.1` and `2130706433`, as clients do.
-            found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
-            found = getattr(found, "ipv4_mapped", None) or found
-            is_here = found.is_loopback or found.is_unspecified
-        is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
-        if parts.scheme in ("http", "https") and is_here and port in ports and is_ours:
+            ip = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
+            ip = getattr(ip, "ipv4_mapped", None) or ip
+            is_local = ip.is_loopback or ip.is_unspecified
+        is_mcp_path = parts.path.rstrip("/") in ("/mcp", "/sse")
+        if parts.scheme in ("http", "https") and is_local and port in ports and is_mcp_path:
             return True
     return False

@@ -34,13 +34,13 @@ class VariableExpander:
             if match["dollar"]:
                 return "$"
             name, has_default, default = _name_and_default(match)
-            found = self.environ.get(name)
-            if has_default and not found:
+            variable = self.environ.get(name)
+            if has_default and not variable:
                 return default
-            if found is None:
+            if variable is None:
                 self.missing.append((path, name))
                 return match[0]
-            return found
+            return variable
 
         return _VARIABLE.sub(value, text) if "$" in text else text
 
@@ -49,26 +49,26 @@ class VariableExpander:
 
     def section(self, section: S, attributes: Iterable[str], path: KeyPath) -> S:
         """Return the section at `path` with these attributes expanded: strings, and arrays and objects of strings."""
-        expanded: dict[str, Any] = {}
+        updates: dict[str, Any] = {}
         for name in attributes:
-            value, here = getattr(section, name), (*path, wire_name(name))
+            value, key_path = getattr(section, name), (*path, wire_name(name))
             if isinstance(value, str):
-                expanded[name] = self.text(value, here)
+                updates[name] = self.text(value, key_path)
             elif isinstance(value, tuple):
-                expanded[name] = self.texts(cast("tuple[str, ...]", value), here)
+                updates[name] = self.texts(cast("tuple[str, ...]", value), key_path)
             elif isinstance(value, Mapping):
                 table = cast("Mapping[str, str]", value)
-                expanded[name] = {key: self.text(text, (*here, key)) for key, text in table.items()}
-        return section.model_copy(update=expanded)
+                updates[name] = {key: self.text(text, (*key_path, key)) for key, text in table.items()}
+        return section.model_copy(update=updates)
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
         """Warn about each unset variable; `consequence` ends the sentence.
 
         Returns whether any variable is unset.
         """
-        for where, variable in self.missing:
-            said = f"{dotted(where)} refers to the environment variable {shown_name(variable)}, which is not set"
-            diagnostics.warn(source_of(where), f"{said}{consequence}")
+        for key_path, variable in self.missing:
+            message = f"{dotted(key_path)} refers to the environment variable {shown_name(variable)}, which is not set"
+            diagnostics.warn(source_of(key_path), f"{message}{consequence}")
         return bool(self.missing)
 
 

@@ -57,8 +57,8 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust rewrites it."
-        diagnostics.warn(str(path), said)
+        message = "this file cannot be read, so no workspace is trusted; coretools-mcp trust rewrites it."
+        diagnostics.warn(str(path), message)
         return {}
 
 
@@ -91,7 +91,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         except ValueError:
             before: Folders = {}
         was_trusted = folder in before
-        after = {name: known for name, known in before.items() if name != folder}
+        after = {name: digests for name, digests in before.items() if name != folder}
         after |= {folder: dict(files)} if files is not None else {}
         return content if after == before else json.dumps({"folders": after}, indent=2).encode() + b"\n"
 
@@ -132,7 +132,7 @@ class WorkspaceFile:
 
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
     """Return the possible settings files of a workspace folder, each with its current content."""
-    found: list[WorkspaceFile] = []
+    files: list[WorkspaceFile] = []
     own = (".coretools", SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
         content, problem = b"", ""
@@ -143,8 +143,8 @@ def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
         except OSError as error:
             is_irregular = error.errno in (errno.EISDIR, errno.ENODEV)
             problem = "it is not a regular file" if is_irregular else "it cannot be read"
-        found.append(WorkspaceFile(folder, f"{name}/{FILE}", scope, cli, content, problem))
-    return found
+        files.append(WorkspaceFile(folder, f"{name}/{FILE}", scope, cli, content, problem))
+    return files
 
 
 def read_trusted(
@@ -156,7 +156,7 @@ def read_trusted(
     the files that are not trusted or have changed.
     """
     layers: list[Layer] = []
-    seen: list[SettingsFile] = []
+    file_states: list[SettingsFile] = []
     for file in files:
         state = FileState.READ
         if file.content is None:
@@ -164,9 +164,9 @@ def read_trusted(
         elif file.problem:
             state = FileState.UNUSABLE
             diagnostics.warn(file.path, f"this workspace settings file is not read: {file.problem}.")
-        elif (trusted := trust.get(sendable_name(file.folder))) is None:
+        elif (digests := trust.get(sendable_name(file.folder))) is None:
             state = FileState.UNTRUSTED
-        elif trusted.get(file.name) != digest(file.content):
+        elif digests.get(file.name) != digest(file.content):
             state = FileState.CHANGED
         if state is FileState.READ:
             try:
@@ -174,18 +174,18 @@ def read_trusted(
             except SettingsError as error:
                 diagnostics.warnings += error.problems
                 state = FileState.UNUSABLE
-        seen.append(SettingsFile(file.path, file.scope, state))
-    left_out = [file for file in seen if file.state in (FileState.UNTRUSTED, FileState.CHANGED)]
+        file_states.append(SettingsFile(file.path, file.scope, state))
+    left_out = [file for file in file_states if file.state in (FileState.UNTRUSTED, FileState.CHANGED)]
     if left_out:
         import shlex  # noqa: PLC0415 - needed only for this warning
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
-        why = "they have changed since they were trusted" if is_changed else "they are not trusted"
+        reason = "they have changed since they were trusted" if is_changed else "they are not trusted"
         names = " and ".join(os.path.relpath(file.path, folder) for file in left_out)
         command = f"coretools-mcp trust {shlex.quote(folder)}"
-        diagnostics.warn(folder, f"the settings in {names} are ignored: {why}. Review them, then run: {command}")
-    return layers, seen
+        diagnostics.warn(folder, f"the settings in {names} are ignored: {reason}. Review them, then run: {command}")
+    return layers, file_states
 
 
 OPERATOR_KEYS = key_paths("""
@@ -201,7 +201,7 @@ is asked, and what is remembered for all projects.
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
-ONLY_IF_NOT_GIVEN = tuple(
+ONLY_IF_UNSET = tuple(
     map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
 """Keys that a workspace may set only if the operator does not. Replacing the operator's value could allow what that
@@ -220,68 +220,76 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
             diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings may set it.")
-    for paths in ONLY_IF_NOT_GIVEN:
-        is_given = any(value_at(other.data, path) is not None for other in operators for path in paths)
+    for paths in ONLY_IF_UNSET:
+        is_given = any(value_at(operator.data, path) is not None for operator in operators for path in paths)
         for path in paths if is_given else ():
             if pop_value(data, path) is not None:
                 diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
-    # Rules, or a person, could mistake an entry with the same name for the operator's.
+    # Rules for an operator's entry would also apply to a workspace's entry with the same name, and a person could
+    # confuse the two.
     for table in ENTRIES:
-        taken = _names_taken(table, operators)
+        owners = _reserved_names(table, operators)
         entries = table_at(data, table)
         for name in list(entries):
-            owner = taken.get(normalized_name(name))
+            owner = owners.get(normalized_name(name))
             if owner is not None:
                 del entries[name]
                 layer.names.pop(name, None)
-                diagnostics.warn(source, f"{dotted((table, name))} is ignored: {_why_taken(name, owner)}")
-    owner = _names_taken("mcpServers", operators).get(COMMAND_ALIAS)
+                diagnostics.warn(source, f"{dotted((table, name))} is ignored: {_conflict_reason(name, owner)}")
+    owner = _reserved_names("mcpServers", operators).get(COMMAND_ALIAS)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
-        said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
-        diagnostics.warn(source, f"{said} {_why_taken(COMMAND_ALIAS, owner)}")
+        message = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
+        diagnostics.warn(source, f"{message} {_conflict_reason(COMMAND_ALIAS, owner)}")
     # A workspace may name its own memory file, unless an operator's layer with a higher precedence names one.
     names = pop_value(data, MEMORY_NAME)
     if names is not None:
-        listed = cast("list[Any]", names if isinstance(names, list) and names else [names])
-        set_default(data, PROJECT_MEMORY_NAME, listed[0])
+        name_list = cast("list[Any]", names if isinstance(names, list) and names else [names])
+        set_default(data, PROJECT_MEMORY_NAME, name_list[0])
     name = value_at(data, PROJECT_MEMORY_NAME)
     if isinstance(name, str) and not is_memory_name(name):
         pop_value(data, PROJECT_MEMORY_NAME)
-        said = f"the memory file {json.dumps(name)} is ignored: its name must end with {MEMORY_ENDING}."
-        diagnostics.warn(source, said)
-    stronger = [other for other in operators if other.scope > layer.scope]
-    if any(value_at(other.data, path) is not None for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
+        message = f"the memory file {json.dumps(name)} is ignored: its name must end with {MEMORY_ENDING}."
+        diagnostics.warn(source, message)
+    overriding = [operator for operator in operators if operator.scope > layer.scope]
+    if any(
+        value_at(operator.data, path) is not None
+        for operator in overriding
+        for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)
+    ):
         pop_value(data, PROJECT_MEMORY_NAME)
     # A workspace's approval mode must be at least as strict as the operator's.
-    wanted: Any = data.get("approvalMode")
-    by_scope = sorted(operators, key=lambda other: other.scope)
-    given: list[Any] = [mode for other in by_scope if (mode := other.data.get("approvalMode")) in _MODES]
-    if given and wanted in _MODES and _MODES.index(wanted) > _MODES.index(given[-1]):
+    requested_mode: Any = data.get("approvalMode")
+    by_scope = sorted(operators, key=lambda operator: operator.scope)
+    operator_modes: list[Any] = [mode for operator in by_scope if (mode := operator.data.get("approvalMode")) in _MODES]
+    if operator_modes and requested_mode in _MODES and _MODES.index(requested_mode) > _MODES.index(operator_modes[-1]):
         del data["approvalMode"]
-        said = "is ignored: the operator's own settings say"
-        diagnostics.warn(source, f'approvalMode "{wanted}" {said} "{given[-1]}".')
+        message = "is ignored: the operator's own settings say"
+        diagnostics.warn(source, f'approvalMode "{requested_mode}" {message} "{operator_modes[-1]}".')
     for name, entry in table_at(data, "mcpServers").items():
         if isinstance(entry, dict) and cast("Tree", entry).pop("trust", False):
-            shown = dotted(("mcpServers", name, "trust"))
-            diagnostics.warn(source, f"{shown} is ignored: only the operator's own settings may set it.")
+            key_path = dotted(("mcpServers", name, "trust"))
+            diagnostics.warn(source, f"{key_path} is ignored: only the operator's own settings may set it.")
 
 
-def _why_taken(name: str, owner: str) -> str:
-    which = "this name" if name == owner else f"the name {dotted((owner,))}, with which it could be confused"
-    return f"the operator's own settings already use {which}."
+def _conflict_reason(name: str, owner: str) -> str:
+    description = "this name" if name == owner else f"the name {dotted((owner,))}, with which it could be confused"
+    return f"the operator's own settings already use {description}."
 
 
-def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
+def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, keyed by their comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
-    before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
+    They include the alias of the server that `mcp.serverCommand` starts. The beginning of a server's name before each
+    `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of a
+    server `git`.
     """
-    names = [name for other in operators for name in table_at(other.data, table)]
+    names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
     if table == "mcpServers":
-        names += [COMMAND_ALIAS] * any(value_at(other.data, SERVER_COMMAND) is not None for other in operators)
-        beginnings = {normalized_name(name[:at]): name for name in names for at, sign in enumerate(name) if sign == "_"}
+        names += [COMMAND_ALIAS] * any(value_at(operator.data, SERVER_COMMAND) is not None for operator in operators)
+        beginnings = {
+            normalized_name(name[:index]): name for name in names for index, sign in enumerate(name) if sign == "_"
+        }
     return beginnings | {normalized_name(name): name for name in names}
 
 
@@ -289,8 +297,8 @@ def normalized_name(name: str) -> str:
     """Return a name in comparable form: case-folded, without extra blanks, width variants or invisible characters."""
     import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
-    seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
-    return " ".join(unicodedata.normalize("NFKC", seen).split())
+    visible_name = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(unicodedata.normalize("NFKC", visible_name).split())
 
 
 RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only restrict
@@ -300,7 +308,7 @@ Restrictions = Mapping[str, Layer]  # the restrictions in each file's last trust
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
     """Return the restrictions in each layer, keyed by the layer's source; layers without any are omitted."""
-    found: dict[str, Layer] = {}
+    restrictions: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}
         for path in RESTRICTING:
@@ -308,8 +316,8 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
             if value:
                 set_default(data, path, deepcopy(value))
         if data:
-            found[layer.source] = Layer(layer.scope, layer.source, data, layer.folder)
-    return found
+            restrictions[layer.source] = Layer(layer.scope, layer.source, data, layer.folder)
+    return restrictions
 
 
 def retained_restrictions(
@@ -317,10 +325,10 @@ def retained_restrictions(
 ) -> list[Layer]:
     """Return the restrictions of files that are no longer trusted while the server is running.
 
-    Otherwise, adding a single blank to such a file would remove its restricting rules.
+    If the restrictions no longer applied, adding a single blank to such a file would lift them.
     """
-    lost = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
-    for path in lost:
-        said = "the restrictions in the last trusted content of this file still apply"
-        diagnostics.warn(path, f"{said}, until the file is trusted again or this server restarts.")
-    return [deepcopy(restrictions[path]) for path in lost]
+    paths = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
+    for path in paths:
+        message = "the restrictions in the last trusted content of this file still apply"
+        diagnostics.warn(path, f"{message}, until the file is trusted again or this server restarts.")
+    return [deepcopy(restrictions[path]) for path in paths]

@@ -71,9 +71,9 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
         except ImportError:
             from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if valkey is missing
 
-            how = f"Run: {install_command('valkey')}"
+            hint = f"Run: {install_command('valkey')}"
             raise SettingsError(
-                [f"store.url names a Valkey server, but the `valkey` extra is not installed. {how}"]
+                [f"store.url names a Valkey server, but the `valkey` extra is not installed. {hint}"]
             ) from None
         except ValueError:
             raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None

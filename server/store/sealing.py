@@ -4,8 +4,8 @@ A state is for a question, a relayed call, or a task's location. It contains cla
 and a nonce that makes it valid only once. Nothing is stored for an open question; only spent nonces are stored.
 Replicas with the same keys can decrypt each other's states, and record spent nonces in the shared store.
 
-A row is bound to its key: write access to the store is not enough to forge one. An old row can still be restored under
-its key, so readers must expect this.
+A row is bound to its key: write access to the store is not enough to forge one. However, somebody with write access can
+restore an old row under its key, so readers must not assume that a row is current.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Sealer:
     def seal(self, payload: bytes) -> str:
         return self._fernet.encrypt(payload).decode("ascii")
 
-    def unseal(self, sealed: str) -> bytes:
+    def unseal(self, token: str) -> bytes:
         """Decrypt a string, or raise `ValueError` if it was not encrypted with one of the keys."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - loaded on first use
 
         # A different encoding means that the string was changed, even if it decodes to the same bytes.
-        if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() != sealed:
+        if base64.urlsafe_b64encode(base64.urlsafe_b64decode(token)).decode() != token:
             raise ValueError("changed after encryption")
         try:
-            return self._fernet.decrypt(sealed)
+            return self._fernet.decrypt(token)
         except InvalidToken:
             raise ValueError("not encrypted with a known key") from None
 
@@ -98,17 +98,17 @@ class SealedStates:
         self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
-        # The margin keeps a wrong clock from making an answer valid again.
+        # The margin prevents a host whose clock is wrong from accepting a spent answer.
         self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
-    def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
-        """Encrypt a state for one action of one client, with `carried` as its content.
+    def seal(self, fingerprint: str, client_key: str, content: Mapping[str, Any] | None = None) -> str:
+        """Encrypt a state with this content, for one action of one client.
 
         The client key is empty for an unidentified client.
         """
         now = self._clock()
         nonce, store = os.urandom(12).hex(), self._store.generation
-        claims = _Claims(fingerprint, client_key, dict(carried or {}), nonce, store, now, now + self._seconds)
+        claims = _Claims(fingerprint, client_key, dict(content or {}), nonce, store, now, now + self._seconds)
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
@@ -122,8 +122,8 @@ class SealedStates:
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
             return None
-        is_ours = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
-        return claims.carried if is_ours else None
+        is_first_use = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
+        return claims.carried if is_first_use else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Return the content of a reusable state; `None` if it is forged, expired, or for another purpose."""
@@ -167,45 +167,45 @@ class SealedRows(Generic[T]):
     """The rows for one purpose. Every method may raise `StoreUnavailableError`."""
 
     replica: Replica
-    purpose: str  # part of the keys in the store
+    purpose: str  # the beginning of the rows' keys in the store
     form: tuple[Callable[[bytes], T], Callable[[T], bytes]]
     """A parser, which raises `ValueError` for a damaged row, and a serializer."""
     seconds: float | None = None  # the lifetime of a row after its last write; forever by default
     are_large: bool = field(default=False, kw_only=True)  # whether to decrypt and encrypt in threads
 
-    async def read(self, key: str, known: SealedRow[T] | None = None) -> SealedRow[T]:
-        """Read a row. If its version is still that of `known`, return `known` without decrypting or logging."""
-        held = await self.replica.store.get(self._name(key))
-        if held is None:
+    async def read(self, key: str, known_row: SealedRow[T] | None = None) -> SealedRow[T]:
+        """Read a row. If it still has the version of `known_row`, return `known_row` without decrypting or logging."""
+        entry = await self.replica.store.get(self._name(key))
+        if entry is None:
             return SealedRow(None, ABSENT)
-        if known is not None and held.version == known.version:
-            return known
+        if known_row is not None and entry.version == known_row.version:
+            return known_row
 
-        def opened() -> SealedRow[T]:
+        def decrypt() -> SealedRow[T]:
             parse, _ = self.form
-            for number, one in enumerate(self._keys(key)):
+            for index, secret_key in enumerate(self._keys(key)):
                 try:
-                    content = Sealer([one]).unseal(held.value)
+                    content = Sealer([secret_key]).unseal(entry.value)
                 except ValueError:
                     continue
-                return SealedRow(parse(content), held.version, number == 0)
+                return SealedRow(parse(content), entry.version, index == 0)
             raise ValueError("not encrypted with a known key")
 
         try:
-            return await THREADS.run(opened) if self.are_large else opened()
+            return await THREADS.run(decrypt) if self.are_large else decrypt()
         except ValueError:
             message = (
                 "the store has a row for %s that is damaged or not encrypted with this server's keys; it is ignored"
             )
             logger.warning(message, self.purpose)
-            return SealedRow(None, held.version)
+            return SealedRow(None, entry.version)
 
     async def version(self, key: str) -> str:
-        held = await self.replica.store.get(self._name(key))
-        return ABSENT if held is None else held.version
+        entry = await self.replica.store.get(self._name(key))
+        return ABSENT if entry is None else entry.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
-        """Write a row over the version `over`, or over any version if `over` is `None`.
+        """Write a row if its current version is `over`; if `over` is `None`, write it whatever its version.
 
         Returns the new version; `None` if the row's version differs from `over`.
 
@@ -213,11 +213,11 @@ class SealedRows(Generic[T]):
             ValueError: The value cannot be serialized.
         """
 
-        def sealed() -> str:
+        def encrypt() -> str:
             _, write = self.form
             return Sealer(self._keys(key)).seal(write(value))
 
-        text = await THREADS.run(sealed) if self.are_large else sealed()
+        text = await THREADS.run(encrypt) if self.are_large else encrypt()
         return await self.replica.store.put(self._name(key), text, self.seconds, if_version=over)
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:

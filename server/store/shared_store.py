@@ -20,21 +20,21 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a missing key
-MAX_MISSED = 1_000  # messages queued for a slow subscriber
-LEAST_SWEPT = 256  # the store in memory removes expired keys only if it has at least this many keys
+MAX_QUEUED = 1_000  # messages queued for a slow subscriber
+MIN_SWEEP_KEYS = 256  # the store in memory removes expired keys only if it has at least this many keys
 
 
 class StoreUnavailableError(ToolError):
-    """The store is unavailable; `why` has details for the operator."""
+    """The store is unavailable; `reason` has details for the operator."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(
             ToolErrorType.STORE_UNAVAILABLE,
             "The store that the replicas of this server share is unavailable, so it is unknown whether the user's "
             "answer was already used. Nothing was done. Call again a little later, and the user will be asked again. "
             "If this persists, tell the user that the operator must check store.url and the log.",
         )
-        self.why = why
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; if a version is given, only over that version (`ABSENT` for a missing key).
+        """Write a value; with `if_version`, only if the key has that version (`ABSENT`: only if the key is missing).
 
         Returns:
             The new version; `None` if the key's version differs.
@@ -114,7 +114,7 @@ class MemoryStore:
         self.generation = new_version()
         self._clock = clock
         self._rows: dict[str, tuple[Versioned, float]] = {}  # the values, and when they expire
-        self._next_sweep = LEAST_SWEPT
+        self._next_sweep = MIN_SWEEP_KEYS
         self._subscribers: dict[str, set[MemoryObjectSendStream[str]]] = {}
 
     async def start(self) -> None:
@@ -124,8 +124,8 @@ class MemoryStore:
         return generation == self.generation and await self.put(key, "", seconds, if_version=ABSENT) is not None
 
     async def get(self, key: str) -> Versioned | None:
-        held, expires = self._rows.get(key, (None, 0.0))
-        return held if held is not None and expires > self._clock() else None
+        entry, expires = self._rows.get(key, (None, 0.0))
+        return entry if entry is not None and expires > self._clock() else None
 
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
@@ -135,7 +135,7 @@ class MemoryStore:
         now = self._clock()
         if len(self._rows) >= self._next_sweep:
             self._rows = {name: row for name, row in self._rows.items() if row[1] > now}
-            self._next_sweep = max(LEAST_SWEPT, 2 * len(self._rows))
+            self._next_sweep = max(MIN_SWEEP_KEYS, 2 * len(self._rows))
         version = new_version()
         self._rows[key] = Versioned(value, version), float("inf") if seconds is None else now + seconds
         return version
@@ -145,10 +145,10 @@ class MemoryStore:
             self._rows.pop(key, None)
 
     async def add(self, key: str, count: int, seconds: float) -> int:
-        held = await self.get(key)
-        total = count if held is None else int(held.value) + count
-        left = seconds if held is None else self._rows[key][1] - self._clock()
-        await self.put(key, str(total), left)
+        entry = await self.get(key)
+        total = count if entry is None else int(entry.value) + count
+        seconds_left = seconds if entry is None else self._rows[key][1] - self._clock()
+        await self.put(key, str(total), seconds_left)
         return total
 
     async def publish(self, channel: str, text: str) -> None:
@@ -161,7 +161,7 @@ class MemoryStore:
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:
-            send, receive = anyio.create_memory_object_stream[str](MAX_MISSED)
+            send, receive = anyio.create_memory_object_stream[str](MAX_QUEUED)
             subscribers = self._subscribers.setdefault(channel, set())
             subscribers.add(send)
             try:
@@ -178,25 +178,27 @@ class MemoryStore:
     async def _is_at(self, key: str, version: str | None) -> bool:
         if version is None:
             return True
-        held = await self.get(key)
-        return version == (ABSENT if held is None else held.version)
+        entry = await self.get(key)
+        return version == (ABSENT if entry is None else entry.version)
 
 
 class Availability:
     """Tracks whether a store is available, and logs changes."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()  # reasons already logged; each of several alternating reasons is logged once
+        self._logged_reasons: set[str] = (
+            set()
+        )  # reasons already logged; each of several alternating reasons is logged once
 
-    def lost(self, why: str) -> StoreUnavailableError:
-        if why not in self._told:
-            self._told.add(why)
+    def report_failure(self, reason: str) -> StoreUnavailableError:
+        if reason not in self._logged_reasons:
+            self._logged_reasons.add(reason)
             logger.warning(
-                "the store (store.url) cannot be used: %s; until it can, requests that need it are refused", why
+                "the store (store.url) cannot be used: %s; until it can, requests that need it are refused", reason
             )
-        return StoreUnavailableError(why)
+        return StoreUnavailableError(reason)
 
-    def found(self) -> None:
-        if self._told:
-            self._told.clear()
+    def report_success(self) -> None:
+        if self._logged_reasons:
+            self._logged_reasons.clear()
             logger.warning("the store (store.url) can be used again")

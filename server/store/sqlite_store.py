@@ -59,7 +59,7 @@ class SqliteStore:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
-        self._swept = time.monotonic()
+        self._last_sweep = time.monotonic()
         self._available = Availability()
 
     async def start(self) -> None:
@@ -87,13 +87,13 @@ class SqliteStore:
     async def add(self, key: str, count: int, seconds: float) -> int:
         def add(database: sqlite3.Connection) -> int:
             now = time.time()
-            found = database.execute(
+            rows = database.execute(
                 "INSERT INTO held VALUES (?, ?, '', ?) ON CONFLICT (key) DO UPDATE SET "
                 "value = CASE WHEN expires <= ? THEN excluded.value ELSE CAST(value AS INTEGER) + excluded.value END, "
                 "expires = CASE WHEN expires <= ? THEN excluded.expires ELSE expires END RETURNING value",
                 (key, str(count), now + seconds, now, now),
             ).fetchall()
-            return int(found[0][0])
+            return int(rows[0][0])
 
         return await self._run(add)
 
@@ -106,20 +106,20 @@ class SqliteStore:
         await self._run(publish)
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        def last(database: sqlite3.Connection) -> int:
+        def last_id(database: sqlite3.Connection) -> int:
             return int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
 
-        def after(number: int, database: sqlite3.Connection) -> list[tuple[int, str]]:
+        def messages_after(number: int, database: sqlite3.Connection) -> list[tuple[int, str]]:
             return database.execute(
                 "SELECT id, text FROM messages WHERE id > ? AND channel = ? ORDER BY id", (number, channel)
             ).fetchall()
 
         while True:
             try:
-                number, generation = await self._run(last, writes=False), self.generation
+                number, generation = await self._run(last_id, writes=False), self.generation
                 yield None
                 while generation == self.generation:
-                    for row, text in await self._run(partial(after, number), writes=False):
+                    for row, text in await self._run(partial(messages_after, number), writes=False):
                         number = row
                         yield text
                     await anyio.sleep(POLL_SECONDS)
@@ -137,27 +137,27 @@ class SqliteStore:
     async def _run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
         """Run an operation on the file in a thread. Only one operation runs at a time."""
         try:
-            outcome = await THREADS.run(partial(self._work, work, writes))
+            outcome = await THREADS.run(partial(self._run_blocking, work, writes))
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # drop the extended part of the code
-            raise self._available.lost(_REASONS.get(code, "its disk has failed")) from None
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # keep only the primary result code
+            raise self._available.report_failure(_REASONS.get(code, "its disk has failed")) from None
         except OSError as error:
-            raise self._available.lost(f"its file cannot be used ({error.strerror})") from None
+            raise self._available.report_failure(f"its file cannot be used ({error.strerror})") from None
         except ExhaustedError as error:
-            raise self._available.lost(error.why) from None
-        self._available.found()
+            raise self._available.report_failure(error.why) from None
+        self._available.report_success()
         return outcome
 
-    def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
+    def _run_blocking(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
         if not self._lock.acquire(timeout=BUSY_SECONDS):
             raise OSError(errno.EBUSY, "too many requests are waiting for it")
         try:
-            database = self._opened()
+            database = self._open_database()
             # With IMMEDIATE, no other process writes between the reads and writes of `work`.
             with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):
                 now = time.monotonic()
-                if writes and now > self._swept + SWEEP_SECONDS:
-                    self._swept = now
+                if writes and now > self._last_sweep + SWEEP_SECONDS:
+                    self._last_sweep = now
                     database.execute("DELETE FROM held WHERE expires <= ?", (time.time(),))
                 return work(database)
         except BaseException:
@@ -166,7 +166,7 @@ class SqliteStore:
         finally:
             self._lock.release()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_database(self) -> sqlite3.Connection:
         """Return a connection to the file that is at the path now, which may have replaced the file opened before."""
         if self._connection is not None:
             with suppress(OSError):
@@ -184,7 +184,7 @@ class SqliteStore:
             raise OSError(errno.EPERM, "it belongs to another user")
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
-            raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")
+            raise OSError(errno.EPERM, f"other users can read or write it, mode {mode}: run chmod 600 on it")
         # The threads share the connection, and only one thread uses it at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
@@ -223,8 +223,8 @@ class SqliteStore:
         self, key: str, value: str, seconds: float | None, if_version: str | None, database: sqlite3.Connection
     ) -> str | None:
         if if_version is not None:
-            held = self._get(key, database)
-            if if_version != (ABSENT if held is None else held.version):
+            entry = self._get(key, database)
+            if if_version != (ABSENT if entry is None else entry.version):
                 return None
         version, expires = new_version(), None if seconds is None else time.time() + seconds
         database.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", (key, value, version, expires))

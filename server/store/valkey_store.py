@@ -1,7 +1,7 @@
 """The store for replicas on several machines: a Valkey or Redis server, version 6 or newer.
 
-Keys expire by the server's clock. Every operation is one command or one script, which the server runs atomically.
-Commands are never retried.
+Keys expire according to that server's clock. Every operation is one command or one script, which the server runs
+atomically. Commands are never retried.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
 COMMAND_SECONDS = 1.5  # limit for a whole command: getting a free connection, connecting, and the reply
 MAX_CONNECTIONS = 32  # per process; further requests wait for a free connection
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
-USUAL_PORT = 6379
-_SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
-_PREFIX = "coretools:"  # prefix of every key, because others may use the database too
+DEFAULT_PORT = 6379
+_NO_REPLY = f"it does not answer within {ANSWER_SECONDS:g} s"
+_PREFIX = "coretools:"  # prefix of every key, because other programs may use the same database
 _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
@@ -78,14 +78,14 @@ class ValkeyStore:
         self.generation = ""
         self._available = Availability()
         parts = urlsplit(url)
-        over_tls: dict[str, Any] = {"connection_class": Connection}
+        connection_options: dict[str, Any] = {"connection_class": Connection}
         if parts.scheme == "valkeys":
-            over_tls = {"connection_class": SSLConnection, "ssl_check_hostname": True}
+            connection_options = {"connection_class": SSLConnection, "ssl_check_hostname": True}
         self._pool = BlockingConnectionPool(
             max_connections=MAX_CONNECTIONS,
             timeout=cast("int", ANSWER_SECONDS),
             host=parts.hostname or "localhost",
-            port=parts.port or USUAL_PORT,
+            port=parts.port or DEFAULT_PORT,
             db=int(parts.path.strip("/") or 0),
             username=unquote(parts.username or "") or None,
             password=password or None,
@@ -93,7 +93,7 @@ class ValkeyStore:
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
             encoding_errors="replace",  # this program writes only valid text
-            **over_tls,
+            **connection_options,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
 
@@ -116,49 +116,49 @@ class ValkeyStore:
         return outcome
 
     async def get(self, key: str) -> Versioned | None:
-        held = await self._do(self._client.get(f"{_PREFIX}{key}"))
-        return None if held is None else Versioned(held[_VERSION_CHARS:], held[:_VERSION_CHARS])
+        raw_value = await self._run(self._client.get(f"{_PREFIX}{key}"))
+        return None if raw_value is None else Versioned(raw_value[_VERSION_CHARS:], raw_value[:_VERSION_CHARS])
 
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        version, life = new_version(), None if seconds is None else _milliseconds(seconds)
-        name, written = f"{_PREFIX}{key}", f"{version}{value}"
+        version, lifetime = new_version(), None if seconds is None else _milliseconds(seconds)
+        full_key, raw_value = f"{_PREFIX}{key}", f"{version}{value}"
         if if_version is None or if_version == ABSENT:
-            is_written = await self._do(self._client.set(name, written, px=life, nx=if_version is not None))
+            is_written = await self._run(self._client.set(full_key, raw_value, px=lifetime, nx=if_version is not None))
         else:
-            is_written = await self._script(_PUT, (name,), if_version, written, life or "")
+            is_written = await self._script(_PUT, (full_key,), if_version, raw_value, lifetime or "")
         return version if is_written else None
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None:
-        name = f"{_PREFIX}{key}"
+        full_key = f"{_PREFIX}{key}"
         if if_version is None:
-            await self._do(self._client.delete(name))
+            await self._run(self._client.delete(full_key))
         else:
-            await self._script(_DELETE, (name,), if_version)
+            await self._script(_DELETE, (full_key,), if_version)
 
     async def add(self, key: str, count: int, seconds: float) -> int:
         return int(await self._script(_ADD, (f"{_PREFIX}{key}",), count, _milliseconds(seconds)))
 
     async def publish(self, channel: str, text: str) -> None:
-        await self._do(self._client.publish(f"{_PREFIX}{channel}", text))
+        await self._run(self._client.publish(f"{_PREFIX}{channel}", text))
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:
             with suppress(StoreUnavailableError):
                 async with aclosing(self._client.pubsub()) as messages:
-                    await self._tried(messages.subscribe(f"{_PREFIX}{channel}"))
-                    is_asked = False
+                    await self._send(messages.subscribe(f"{_PREFIX}{channel}"))
+                    is_pinged = False
                     while True:
-                        message = await self._tried(messages.get_message(timeout=ANSWER_SECONDS))
+                        message = await self._send(messages.get_message(timeout=ANSWER_SECONDS))
                         if message is None:  # check whether the server is still there
-                            if is_asked:
-                                raise self._available.lost(_SILENT)
-                            is_asked = True
-                            await self._tried(messages.ping())
+                            if is_pinged:
+                                raise self._available.report_failure(_NO_REPLY)
+                            is_pinged = True
+                            await self._send(messages.ping())
                             continue
-                        self._available.found()
-                        is_asked = False
+                        self._available.report_success()
+                        is_pinged = False
                         if message["type"] == "subscribe":
                             await self.start()  # later requests must use the new generation
                             yield None
@@ -171,36 +171,36 @@ class ValkeyStore:
             await self._pool.aclose()
 
     async def _script(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
-        return await self._do(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
+        return await self._run(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
 
-    async def _do(self, command: Awaitable[T]) -> T:
-        outcome = await self._tried(command)
-        self._available.found()
+    async def _run(self, command: Awaitable[T]) -> T:
+        outcome = await self._send(command)
+        self._available.report_success()
         return outcome
 
-    async def _tried(self, command: Awaitable[T]) -> T:
+    async def _send(self, command: Awaitable[T]) -> T:
         try:
             with anyio.fail_after(COMMAND_SECONDS):
                 return await command
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
-            raise self._available.lost("it rejects the user name or the password (store.password)") from None
+            raise self._available.report_failure("it rejects the user name or the password (store.password)") from None
         except (TimeoutError, exceptions.TimeoutError):
-            await self._hang_up()
-            raise self._available.lost(_SILENT) from None
+            await self._disconnect_idle()
+            raise self._available.report_failure(_NO_REPLY) from None
         except exceptions.ReadOnlyError:
-            raise self._available.lost("it is a read-only replica: name the primary") from None
+            raise self._available.report_failure("it is a read-only replica: store.url must name the primary") from None
         except exceptions.OutOfMemoryError:
-            raise self._available.lost("it is out of memory") from None
+            raise self._available.report_failure("it is out of memory") from None
         except exceptions.ResponseError as error:
             code, _, _ = str(error).partition(" ")
-            shown = f" ({code})" if code.isalpha() and code.isupper() else ""
-            raise self._available.lost(f"it answers with an error{shown}") from None
+            code_text = f" ({code})" if code.isalpha() and code.isupper() else ""
+            raise self._available.report_failure(f"it answers with an error{code_text}") from None
         except (exceptions.ValkeyError, OSError):
-            await self._hang_up()
-            raise self._available.lost("it cannot be reached") from None
+            await self._disconnect_idle()
+            raise self._available.report_failure("it cannot be reached") from None
 
-    async def _hang_up(self) -> None:
-        """Close all connections that are not in use, because they may be dead too."""
+    async def _disconnect_idle(self) -> None:
+        """After a failure, close all idle connections, because they may be dead as well."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

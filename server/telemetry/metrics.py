@@ -1,4 +1,4 @@
-"""What is measured of each request, and counters of it in the Prometheus text format (0.0.4), for `/metrics`.
+"""What is measured for each request, and the metrics that `/metrics` serves in the Prometheus text format (0.0.4).
 
 The number of different labels is bounded, no matter what clients send.
 """
@@ -28,10 +28,10 @@ from tools.machine.threads import THREADS
 OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
-MAX_NAMES = 200  # tools with their own label, and as many prompts; all others share the label `OTHER`
+MAX_NAMES = 200  # maximum number of tools with their own label, and of prompts; all others share `OTHER`
 MAX_CODES = 50  # error codes with their own label; upstreams may choose codes freely
 STATES = tuple(state.value for state in UpstreamState)
-BEGAN: Final = time.time()
+START_TIME: Final = time.time()
 Labels = tuple[str, ...]
 
 METRICS: Mapping[str, tuple[str, Labels, str]] = {
@@ -63,14 +63,14 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
 class Names:
     """Limits the number of different label values: the first ones are kept, all others become `OTHER`."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._known = set[str]()
 
     def __call__(self, name: str) -> str:
         if name in self._known or not name:
             return name
-        if len(self._known) >= self._most:
+        if len(self._known) >= self._limit:
             return OTHER
         self._known.add(name)
         return name
@@ -110,8 +110,8 @@ class Operation:
 
 
 @dataclass(slots=True)
-class UpstreamEnd:
-    """The other end of a session with an upstream."""
+class UpstreamInfo:
+    """The upstream of a session, as spans and metrics describe it."""
 
     alias: str
     is_remote: bool
@@ -165,35 +165,35 @@ class Metrics:
         for (name, labels), count in self.counts.items():
             samples[name].append((labels, count))
         for event, count in (("asked", ASKED.asked), ("answered", ASKED.answered)):
-            returned = self.counts["coretools_mcp_questions_total", (event,)]
+            returned_count = self.counts["coretools_mcp_questions_total", (event,)]
             total = samples["coretools_mcp_questions_total"]
-            total[:] = [each for each in total if each[0] != (event,)] + [((event,), returned + count)]
+            total[:] = [sample for sample in total if sample[0] != (event,)] + [((event,), returned_count + count)]
         samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
         for upstream in router.pool.upstreams:
             alias, now = upstream.alias, upstream.status.state.value
             samples["coretools_mcp_upstream_state"] += [((alias, state), state == now) for state in STATES]
-            held = len(router.pool.sessions.get(upstream, ()))
-            samples["coretools_mcp_upstream_sessions"].append(((alias,), held))
-        for name, value in (await THREADS.run(_of_process)).items():
+            session_count = len(router.pool.sessions.get(upstream, ()))
+            samples["coretools_mcp_upstream_sessions"].append(((alias,), session_count))
+        for name, value in (await THREADS.run(_process_values)).items():
             samples[name] = [((), value)]
         lines: list[str] = []
-        for name, (kind, labels, about) in METRICS.items():
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        for name, (kind, labels, description) in METRICS.items():
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
             lines += [f"{name}{_labels(labels, values)} {_number(value)}" for values, value in samples[name]]
-            for (of, values), (buckets, (total,)) in self.durations.items():
-                if of == name:
-                    for bound, count in zip((*map(_number, BUCKETS), "+Inf"), accumulate(buckets), strict=True):
-                        lines.append(f"{name}_bucket{_labels((*labels, 'le'), (*values, bound))} {count}")
+            for (metric, values), (buckets, (total,)) in self.durations.items():
+                if metric == name:
+                    for upper_bound, count in zip((*map(_number, BUCKETS), "+Inf"), accumulate(buckets), strict=True):
+                        lines.append(f"{name}_bucket{_labels((*labels, 'le'), (*values, upper_bound))} {count}")
                     lines.append(f"{name}_sum{_labels(labels, values)} {_number(total)}")
                     lines.append(f"{name}_count{_labels(labels, values)} {sum(buckets)}")
         return "\n".join(lines) + "\n"
 
 
 def _labels(names: Labels, values: Labels) -> str:
-    escaped = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in values)
-    pairs = ",".join(f'{name}="{value}"' for name, value in zip(names, escaped, strict=True))
+    escaped_values = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in values)
+    pairs = ",".join(f'{name}="{value}"' for name, value in zip(names, escaped_values, strict=True))
     return f"{{{pairs}}}" if pairs else ""
 
 
@@ -201,16 +201,16 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-def _of_process() -> dict[str, float]:
+def _process_values() -> dict[str, float]:
     """Return what the system reports about this process; memory and descriptors need `/proc`. This call blocks."""
     times = os.times()
-    found: dict[str, float] = {
+    values: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,
-        "process_start_time_seconds": BEGAN,
+        "process_start_time_seconds": START_TIME,
     }
     if sys.platform != "win32":
         with suppress(OSError, ValueError):
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-            found["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
-            found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
-    return found
+            values["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+            values["process_open_fds"] = len(os.listdir("/proc/self/fd"))
+    return values

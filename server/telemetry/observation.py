@@ -17,7 +17,7 @@ from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings
-from server.telemetry.metrics import OTHER, Metrics, Operation, UpstreamEnd
+from server.telemetry.metrics import OTHER, Metrics, Operation, UpstreamInfo
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.wire.json_rpc_channel import RpcAnswer, UnusableAnswerError, UpstreamError
 
@@ -80,9 +80,9 @@ class Observation:
             if telemetry is not None and span is not None:
                 telemetry.end_server_span(operation, *span)
 
-    def of_upstream(self, alias: str, entry: UpstreamSettings) -> UpstreamObserver:
-        where = urlsplit(entry.endpoint or "")
-        return UpstreamObserver(self, UpstreamEnd(alias, entry.transport != "stdio", where.hostname or "", where.port))
+    def observer_for(self, alias: str, entry: UpstreamSettings) -> UpstreamObserver:
+        url = urlsplit(entry.endpoint or "")
+        return UpstreamObserver(self, UpstreamInfo(alias, entry.transport != "stdio", url.hostname or "", url.port))
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class UpstreamObserver:
     """Measures the requests to one upstream in one session."""
 
     observation: Observation
-    end: UpstreamEnd
+    end: UpstreamInfo
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """Begin a request. Returns the parameters to send, and a callback for the response (`None` if none came)."""

@@ -38,7 +38,7 @@ from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.explanations import install_command
-from server.telemetry.metrics import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamEnd
+from server.telemetry.metrics import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamInfo
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
@@ -46,12 +46,12 @@ logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 3.0  # limit for sending the last spans and metrics at shutdown
 MAX_LOG_CHARS = 300  # characters of an SDK message in this log
-LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
+MAX_LENGTHS: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), with their maximum length (from W3C, except for `traceparent`)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
-class _OneLineEach(logging.Handler):
+class _OneLineHandler(logging.Handler):
     """Writes each message of the SDK to this log on one line, without a traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -61,18 +61,18 @@ class _OneLineEach(logging.Handler):
 
 def telemetry_of_environment() -> Telemetry | None:
     """Build the telemetry that the `OTEL_*` variables ask for; if it is not available, log why and return `None`."""
-    wanted = {
+    exporters = {
         kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
     }
-    for kind, names in wanted.items():
+    for kind, names in exporters.items():
         for name in sorted(names - {"otlp", "console", "none", ""}):
-            told = "OTEL_%s_EXPORTER names '%s', which is unknown here; use otlp, console or none"
-            logger.warning(told, kind, re.sub(r"[^a-z0-9_-]", "?", name[:40]))
-    if not any(names & {"otlp", "console"} for names in wanted.values()):
+            message = "OTEL_%s_EXPORTER names '%s', which is unknown here; use otlp, console or none"
+            logger.warning(message, kind, re.sub(r"[^a-z0-9_-]", "?", name[:40]))
+    if not any(names & {"otlp", "console"} for names in exporters.values()):
         return None
-    said = logging.getLogger("opentelemetry")
-    said.handlers, said.propagate = [_OneLineEach()], False
+    sdk_logger = logging.getLogger("opentelemetry")
+    sdk_logger.handlers, sdk_logger.propagate = [_OneLineHandler()], False
     if os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http").startswith("grpc"):
         logger.warning(
             "OTEL_EXPORTER_OTLP_PROTOCOL asks for grpc; this server sends http/protobuf, usually to port 4318"
@@ -89,11 +89,11 @@ def telemetry_of_environment() -> Telemetry | None:
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
         resource = resources.Resource({"service.version": VERSION}).merge(resource)
         # Console exporters write to standard error, because standard output belongs to the protocol.
-        processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
-        if "console" in wanted["TRACES"]:
+        processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in exporters["TRACES"] else []
+        if "console" in exporters["TRACES"]:
             processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
-        readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if "otlp" in wanted["METRICS"] else []
-        if "console" in wanted["METRICS"]:
+        readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if "otlp" in exporters["METRICS"] else []
+        if "console" in exporters["METRICS"]:
             readers.append(PeriodicExportingMetricReader(ConsoleMetricExporter(out=sys.stderr)))
         tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
         for processor in processors:
@@ -158,18 +158,20 @@ class Telemetry:
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
         """Begin the span of a client's request, as a child of the span in its `_meta`, or else in its HTTP headers."""
         request: Request | None = ctx.http_request
-        asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
-        below = None if request is None else _carried(request.headers)
-        context = asked or below or Context()
+        meta_context = _trace_context(as_mapping((ctx.params or {}).get("_meta")))
+        http_context = None if request is None else _trace_context(request.headers)
+        context = meta_context or http_context or Context()
         attributes = _attributes(operation) | _network_of(request)
         if isinstance(ctx.request_id, int):
             attributes["jsonrpc.request.id"] = str(ctx.request_id)[:20]
         if request is not None and (client := request.client) is not None:
             attributes |= {"client.address": client.host, "client.port": client.port}
         links = None
-        if asked is not None and below is not None:
-            named, other = (get_current_span(each).get_span_context() for each in (asked, below))
-            links = [Link(other)] if other.trace_id != named.trace_id else None
+        if meta_context is not None and http_context is not None:
+            meta_span, http_span = (
+                get_current_span(parent).get_span_context() for parent in (meta_context, http_context)
+            )
+            links = [Link(http_span)] if http_span.trace_id != meta_span.trace_id else None
         span = self._tracer.start_span(_name(operation), context, SpanKind.SERVER, attributes, links)
         return span, contexts.attach(contexts.set_value(_OPERATION, operation, with_span(span, context)))
 
@@ -178,35 +180,37 @@ class Telemetry:
             span.update_name(_name(operation))
             span.set_attribute("gen_ai.prompt.name", operation.prompt)
         _end(operation, span)
-        self._server.record(operation.seconds, self._measured(operation), contexts.get_current())
+        self._server.record(operation.seconds, self._metric_attributes(operation), contexts.get_current())
         contexts.detach(token)
 
-    def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
+    def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
         """Begin the span of a request to an upstream. In `_meta`, its trace context replaces the caller's."""
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
-        attributes = _attributes(operation) | _address_of(to)
+        attributes = _attributes(operation) | _address_of(upstream)
         span = self._tracer.start_span(_name(operation), context, SpanKind.CLIENT, attributes)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, with_span(span, context))
-        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in LONGEST}
+        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in MAX_LENGTHS}
         return {**params, "_meta": {**meta, **carrier}}, span
 
-    def end_client_span(self, operation: Operation, span: Span, to: UpstreamEnd) -> None:
+    def end_client_span(self, operation: Operation, span: Span, upstream: UpstreamInfo) -> None:
         _end(operation, span)
-        self._client.record(operation.seconds, self._measured(operation) | _address_of(to), with_span(span, Context()))
+        self._client.record(
+            operation.seconds, self._metric_attributes(operation) | _address_of(upstream), with_span(span, Context())
+        )
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _network_of(ctx.http_request)
         return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
 
-    def time_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _address_of(to) | {"mcp.protocol.version": to.version}
+    def time_upstream_session(self, upstream: UpstreamInfo) -> Callable[[], None]:
+        began, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
-    def _measured(self, operation: Operation) -> dict[str, Any]:
+    def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
         """Return the attributes of a duration, each with few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
@@ -218,16 +222,16 @@ class Telemetry:
         return attributes
 
 
-def _carried(carrier: Mapping[str, Any]) -> Context | None:
+def _trace_context(carrier: Mapping[str, Any]) -> Context | None:
     """Return the trace context in a carrier, if valid; malformed or overlong parts are dropped."""
     if "traceparent" not in carrier:
         return None
-    sound = {
+    valid_parts = {
         name: value
-        for name, most in LONGEST.items()
-        if isinstance(value := carrier.get(name), str) and len(value) <= most and value.isascii()
+        for name, limit in MAX_LENGTHS.items()
+        if isinstance(value := carrier.get(name), str) and len(value) <= limit and value.isascii()
     }
-    context = propagate.extract(sound, Context())
+    context = propagate.extract(valid_parts, Context())
     return context if get_current_span(context).get_span_context().is_valid else None
 
 
@@ -254,13 +258,13 @@ def _network_of(request: Request | None) -> dict[str, Any]:
     return {"network.transport": "tcp", "network.protocol.name": "http", "network.protocol.version": version}
 
 
-def _address_of(to: UpstreamEnd) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"coretools_mcp.upstream": to.alias}
-    attributes["network.transport"] = "tcp" if to.is_remote else "pipe"
-    if to.host:
-        attributes["server.address"] = to.host
-    if to.port is not None:
-        attributes["server.port"] = to.port
+def _address_of(upstream: UpstreamInfo) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias}
+    attributes["network.transport"] = "tcp" if upstream.is_remote else "pipe"
+    if upstream.host:
+        attributes["server.address"] = upstream.host
+    if upstream.port is not None:
+        attributes["server.port"] = upstream.port
     return attributes
 
 

@@ -110,6 +110,8 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
+    # Paths in `seen` and `writable` that allow rules open. The question does not name them
+    opened_by_rules: dict[str, None] = field(default_factory=dict[str, None])
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, widens_access: bool = False) -> None:
@@ -150,7 +152,7 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view))
+            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, question))
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
         dialog_view = replace(
@@ -169,8 +171,8 @@ class _CommandPolicy:
             is_explicit=is_explicit,
             no_rule_allows=question.widens_access,
             is_guarded=question.is_guarded,
-            view=self._with_restrictions(view),
-            dialog_view=self._with_restrictions(dialog_view),
+            view=self._with_restrictions(view, question),
+            dialog_view=self._with_restrictions(dialog_view, question),
             offers_sandboxed=self._has_bubblewrap and may_last and (self._needs_network or not self._is_reading),
         )
 
@@ -323,9 +325,12 @@ class _CommandPolicy:
             return
         # A trailing separator marks a folder to be created.
         path = os.path.join(named_path.real_path, "") if is_absent else named_path.real_path
-        (question.writable if can_be_written else question.seen)[path] = None
+        opened_paths = question.writable if can_be_written else question.seen
         if self._is_allowed_path(named_path.real_path, Access.WRITE if may_write else Access.READ):
+            question.opened_by_rules |= {} if path in opened_paths else {path: None}
+            opened_paths[path] = None
             return
+        opened_paths[path] = None
         question.add(f"it names {named_path.path}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
         is_whole = os.path.dirname(named_path.real_path) == os.sep or contains(named_path.real_path, self._request.home)
@@ -516,7 +521,7 @@ class _CommandPolicy:
             may_take_shares=kind is not ViewKind.READING,
         )
 
-    def _with_restrictions(self, view: CommandView) -> CommandView:
+    def _with_restrictions(self, view: CommandView, question: _Question) -> CommandView:
         """Add to the view what file rules deny to the command now.
 
         Also add a function that looks this up again when the command is about to start.
@@ -528,11 +533,14 @@ class _CommandPolicy:
         # Consent for a git command includes the history that the repository stores.
         hides = is_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
-        file_restrictions = _restrictions(self._hidden, self._request, view, stores)
+        # A folder that allow rules open may contain files that ask rules or agent-ignore files hide: these stay hidden.
+        named_paths = {*question.seen, *question.writable}.difference(question.opened_by_rules)
+        opened_by_rules = {*allowed_reading(self._rules, self._request.home), *question.opened_by_rules} - named_paths
+        opened_paths = frozenset((*view.seen, *view.writable)) - opened_by_rules
         return replace(
             view,
-            restrictions=file_restrictions,
-            current_restrictions=partial(_current_restrictions, self._request, view, stores),
+            restrictions=_restrictions(self._hidden, self._request, view, opened_paths, stores),
+            current_restrictions=partial(_current_restrictions, self._request, view, opened_paths, stores),
         )
 
     # The meaning of the command's words
@@ -722,7 +730,9 @@ def _literal_words(rule: Rule) -> Words:
     return tuple(pattern.partition(ANYTHING)[0].split())
 
 
-def _current_restrictions(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
+def _current_restrictions(
+    request: PolicyRequest, view: CommandView, opened_paths: frozenset[str], stores: Sequence[str]
+) -> FileRestrictions:
     """Return what the current rules and files deny to a command that is about to start in the view chosen for it."""
     request = replace(request, rules=request.rules_now())
     hidden_files = request.hidden_files()
@@ -731,13 +741,16 @@ def _current_restrictions(request: PolicyRequest, view: CommandView, stores: Seq
             f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden_files.problem}. "
             "Try again; if it keeps failing, tell the user."
         )
-    return _restrictions(hidden_files, request, view, stores)
+    return _restrictions(hidden_files, request, view, opened_paths, stores)
 
 
 def _restrictions(
-    hidden_files: HiddenFiles, request: PolicyRequest, view: CommandView, stores: Sequence[str]
+    hidden_files: HiddenFiles,
+    request: PolicyRequest,
+    view: CommandView,
+    opened_paths: frozenset[str],
+    stores: Sequence[str],
 ) -> FileRestrictions:
-    opened_paths = frozenset((*view.seen, *view.writable))
     file_restrictions = restrictions(
         hidden_files,
         view.kind,

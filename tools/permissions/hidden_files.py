@@ -658,8 +658,8 @@ def restrictions(
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `opened_paths` are the real paths that the view makes readable or writable in addition to the usual ones. `is_asked`
-    is true if the user was asked about the command.
+    `opened_paths` are the real paths that the question opens to the command. `is_asked` is true if the user was asked
+    about the command.
     """
     roots = workspace.roots
     masked_files = [

@@ -23,7 +23,7 @@ from typing import Any, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from server.clients.announcements import TELL_SECONDS, ListChange, ListenBus
+from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.catalog.upstream_tool import app_links
@@ -430,7 +430,7 @@ class Watching:
             while self.pending_updates:
                 alias, uri, session_key = change = next(iter(self.pending_updates))
                 del self.pending_updates[change]
-                with anyio.move_on_after(TELL_SECONDS):
+                with anyio.move_on_after(NOTIFY_SECONDS):
                     async with anyio.create_task_group() as tasks:
                         for watch in self._watches.get((alias, uri), ()):
                             if session_key is None or session_key == key_of(watch.exchange):

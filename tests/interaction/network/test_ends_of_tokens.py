@@ -13,7 +13,7 @@ import anyio
 import httpx2
 import pytest
 
-from server.clients.announcements import STREAMS_OF_ONE
+from server.clients.announcements import MAX_CLIENT_STREAMS
 from server.transports.issuer import LEEWAY_SECONDS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.network.test_access_tokens import served, signed
@@ -183,10 +183,10 @@ async def test_one_client_with_all_its_streams_of_changes_keeps_no_other_one_out
             held.append(said(stream))
             return json.loads(await anext(held[-1]))
 
-        for _ in range(STREAMS_OF_ONE):
+        for _ in range(MAX_CLIENT_STREAMS):
             assert "error" not in await opened(alice)
         refused = (await opened(alice))["error"]
-        assert f"{STREAMS_OF_ONE} open subscription streams" in refused["message"]
+        assert f"{MAX_CLIENT_STREAMS} open subscription streams" in refused["message"]
         assert refused["data"]["type"] == "too_many_calls"
         assert "error" not in await opened(bob)
         await stack.aclose()

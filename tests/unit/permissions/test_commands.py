@@ -524,6 +524,21 @@ def test_a_command_sees_what_a_rule_lets_read_if_it_is_there(project: Path, home
     assert view.seen == (str(home / "notes"), str(home / ".bashrc"))
 
 
+@pytest.mark.requirement("hidden.held")
+def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(project: Path, home: Path) -> None:
+    key = home / "notes/key"
+    key.touch()
+    allow, ask = ["Read(~/notes)"], ["Read(~/notes/key)"]
+    unasked = judge(project, "grep -r x ~/notes", home=home, allow=allow, ask=ask)
+    assert unasked.verdict is Verdict.ALLOW
+    assert unasked.view is not None
+    assert unasked.view.restrictions.masked == unasked.view.current_restrictions().masked == (str(key),)
+    asked = judge(project, "cat ~/notes/key", home=home, allow=allow, ask=ask)
+    assert asked.verdict is Verdict.ASK
+    assert asked.view is not None
+    assert asked.view.restrictions.masked == ()
+
+
 @pytest.mark.requirement("cli.explain")
 @each_of(
     ("command", "lists", "verdicts"),

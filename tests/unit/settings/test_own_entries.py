@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import load_settings
-from server.settings.upstream_entries import is_own, options_for_us
+from server.settings.upstream_entries import is_own, own_options
 from tests.tables import each_of
 
 OURS: list[tuple[str, list[str]]] = [
@@ -114,8 +114,8 @@ def test_a_link_to_this_program_is_this_program(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("install.own")
 def test_the_options_that_this_program_is_given_are_those_behind_its_name() -> None:
-    assert options_for_us("uvx", ["--from", "x", "coretools-mcp", "--config", "a"]) == ["--config", "a"]
-    assert options_for_us("python", ["-m", "coretools_mcp", "serve"]) == ["serve"]
+    assert own_options("uvx", ["--from", "x", "coretools-mcp", "--config", "a"]) == ["--config", "a"]
+    assert own_options("python", ["-m", "coretools_mcp", "serve"]) == ["serve"]
 
 
 @pytest.mark.requirement("upstreams.own")

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from server.settings import SettingsError
-from server.settings.document_editor import SavedRules, with_added, with_entries
+from server.settings.document_editor import SavedRules, with_entries, with_items
 from server.settings.section_model import Diagnostics
 from server.settings.settings_files import parse
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -26,7 +26,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def edited(text: str) -> str:
-    return with_added(text.encode(), "permissions", "allow", RULES).decode()
+    return with_items(text.encode(), "permissions", "allow", RULES).decode()
 
 
 def is_kept(before: str, after: str) -> bool:

@@ -41,7 +41,7 @@ async def refused(store: Store) -> str:
         with pytest.raises(StoreUnavailableError) as caught:
             await use(store)
         assert caught.value.code is ToolErrorType.STORE_UNAVAILABLE
-        whys.add(caught.value.why)
+        whys.add(caught.value.reason)
     assert len(whys) == 1
     return whys.pop()
 
@@ -190,7 +190,7 @@ async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
         async def read() -> None:
             with pytest.raises(StoreUnavailableError) as caught:
                 await store.get("key")
-            refusals.append(caught.value.why)
+            refusals.append(caught.value.reason)
 
         tasks.start_soon(listen, store, heard)
         await until(lambda: heard == [None])
@@ -288,7 +288,7 @@ async def test_a_file_is_for_its_user_alone_and_one_that_others_can_read_is_not_
     assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), "0o600")
     await store.aclose()
     path.chmod(0o644)
-    assert "others can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
+    assert "other users can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
 
 
 @pytest.mark.requirement("store.sqlite")
