@@ -117,7 +117,7 @@ class RunningServer:
         self.runner.policy.switch(name, is_on=is_on)
         self.on_switch()
 
-    def stopped_tool(self, name: str) -> BlockedMCPTool | None:
+    def blocked_tool(self, name: str) -> BlockedMCPTool | None:
         """Return the tool with this name, if it is blocked until somebody approves it."""
         tool = self.live.registry.find(name)
         return tool if isinstance(tool, BlockedMCPTool) else None
