@@ -94,7 +94,7 @@ class RunningServer:
         return self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls to a tool whose arguments are unknown, and the reason for it."""
+        """Return the decision about calls to a tool if their arguments are unknown, and the reason for it."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
