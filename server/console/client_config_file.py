@@ -97,7 +97,7 @@ class InstallRecord:
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
     after: str | None = None
     backup: str = ""  # the file name of the backup, in the private folder
-    is_exact: bool = False  # whether the file differs from the original only by the installed entry
+    is_exact: bool = False  # whether the file differs from the original only by what the install changed
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
