@@ -88,8 +88,8 @@ _ASKED: Mapping[ApprovalMode, str] = {
 }
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
-    "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
-    "may ask the user."
+    "secrets, and have no network unless the user allows it: commands that only read run without a question; the "
+    "user may be asked about others."
 )
 
 
@@ -390,8 +390,8 @@ class ToolRequests:
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
-            # A login that began before the user consented to the call is always continued; a later one is continued
-            # only if the upstream still requires a login.
+            # A login that began before the user consented to the call is continued even if the upstream no longer
+            # requires a login; a later one is not.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break

@@ -326,12 +326,12 @@ class WebApp(Starlette):
         app: Application,
         options: HttpOptions,
         is_ready: Callable[[], bool],
-        most_sessions: int = MAX_SESSIONS,
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._application, self._options, self._is_ready = app, options, is_ready
         idle_seconds = options.http.session_idle / 1000
         self.mcp = StreamableHttp(
-            app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
+            app.table, app.schema_with_headers, options.max_body_bytes, max_sessions, idle_seconds
         )
         sse = SseSessions(app.table, options.max_body_bytes)
         self._gate = HttpGate(self.mcp, options) if options.with_streamable else None
