@@ -165,13 +165,13 @@ class ToolRequests:
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
         """Return the tools that a client would see, given its mode, capabilities, skills and rights."""
-        is_useful = {
+        conditions = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
             ASK_USER_QUESTION: shows_forms,
             SKILL: has_skills,
         }
-        hidden_names = {name for name, useful in is_useful.items() if not useful}
+        hidden_names = {name for name, is_useful in conditions.items() if not is_useful}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # otherwise upstreams can use these names
             tools = [tool for tool in tools if tool.name not in hidden_names]

@@ -119,8 +119,8 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
-    clients = "clients that send a token" if options.needs_token else "every client, without a token"
-    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {clients}\n")
+    audience = "clients that send a token" if options.needs_token else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {audience}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
