@@ -103,7 +103,7 @@ class RequestOutbound(Outbound, Protocol):
 
 
 class _NoOutbound:
-    """The outbound of a client of the 2026-07-28 revision, outside of its requests: refuses requests, drops notifications."""
+    """Refuses requests and drops notifications to a client of the 2026-07-28 revision, outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
