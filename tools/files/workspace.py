@@ -153,9 +153,9 @@ class Workspace:
         revealed.
 
         Raises:
-            ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
-                expanded (`invalid_tool_params`); it belongs to this server or is named like a temporary file
-                (`path_ignored`); there is no root (`no_workspace`); or it cannot be resolved (see `explain`).
+            ToolError: `invalid_tool_params`: the path is blank, too long or a URI, contains NUL, or begins with a `~`
+                that would need to be expanded; `path_ignored`: it belongs to this server or is named like a temporary
+                file; `no_workspace`: there is no root; another code: it cannot be resolved (see `explain`).
             PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root

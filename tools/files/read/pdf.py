@@ -118,7 +118,7 @@ def extract(
     end = ""
     try:
         with (
-            _free_slot(name, signal),
+            _reserved_slot(name, signal),
             DocumentWorker(
                 "pdf", *arguments, document=file.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
             ) as worker,
@@ -195,8 +195,11 @@ def extract(
 
 
 @contextmanager
-def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait for a free slot. Only a few calls may wait, because each occupies a thread that other calls need."""
+def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
+    """Wait for a free slot, and occupy it.
+
+    Only a few calls may wait, because each occupies a thread that other calls need.
+    """
     if not _running.acquire(blocking=False):
         busy_error = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
