@@ -153,9 +153,9 @@ class Workspace:
         revealed.
 
         Raises:
-            ToolError: `invalid_tool_params`: the path is blank, too long or a URI, contains NUL, or begins with a `~`
-                that would need to be expanded; `path_ignored`: it belongs to this server or is named like a temporary
-                file; `no_workspace`: there is no root; another code: it cannot be resolved (see `explain`).
+            ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
+                expanded (`invalid_tool_params`). It belongs to this server, or is named like a temporary file
+                (`path_ignored`). There is no root (`no_workspace`). It cannot be resolved (see `explain`).
             PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root
