@@ -261,8 +261,8 @@ def read_pdf(
     known_lines = count_lines(pdf_text.text, "\n")
     if not line_window.count:
         text = (
-            f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. "
-            f"{note}"
+            f"The text of {pdf_text.page_range} has {known_lines} {'line' if known_lines == 1 else 'lines'}; offset "
+            f"{line_window.first} is past its end. {note}"
         )
         return Reading((TextPart(text),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
     # Further lines exist only if the remaining pages can be read.
