@@ -61,9 +61,8 @@ logger = logging.getLogger(__name__)
 # in a user namespace. `core_pattern` alone could run a program outside the sandbox.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
-SETTLE_SECONDS = (
-    8.0  # how long a result waits for the check of files left by the command; later findings are not reported
-)
+# How long a result waits for the check of files left by the command; later findings are not reported
+SETTLE_SECONDS = 8.0
 NOT_AS_INTENDED = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."

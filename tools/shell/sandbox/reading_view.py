@@ -169,7 +169,7 @@ def without_private_paths(path: str) -> Iterator[str]:
             continue
         with suppress(OSError):
             inner = (os.path.join(place, name) for name in os.listdir(place))
-            pending += (path for path in inner if not os.path.islink(path))
+            pending += (inner_path for inner_path in inner if not os.path.islink(inner_path))
 
 
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
