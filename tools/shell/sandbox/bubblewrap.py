@@ -99,10 +99,7 @@ class ViewSetup:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
-        self._restricted_paths, self._roots = (
-            {*view.masked, *view.pinned, *view.read_only},
-            (*view.roots, *view.writable),
-        )
+        self._limited_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
         # the host, so that a later step must make them.
         self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
@@ -166,7 +163,7 @@ class ViewSetup:
         # A workspace may be in a system folder such as /opt.
         if (
             (parent in FIXED or is_inside(parent, SYSTEM))
-            and path not in self._restricted_paths
+            and path not in self._limited_paths
             and not is_inside(parent, self._roots)
         ):
             return path
