@@ -85,7 +85,7 @@ def reading_view_paths(
 
 
 def links_to(paths: Iterable[str], visible_paths: Sequence[str]) -> dict[str, str]:
-    """Return the symlinks that lead to these paths, with their targets. Symlinks inside shown paths are skipped."""
+    """Return the symlinks that lead to these paths, with their targets. Symlinks inside visible paths are skipped."""
     links: dict[str, str] = {}
     non_links: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):

@@ -45,8 +45,8 @@ from tools.text.file_names import shown_whole_path
 # mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
-# Maximum number of mounts of each kind (pinned or read-only) for protected paths in all workspaces, including mounts
-# for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
+# Maximum number of mounts for each kind of path to protect (folders above hidden paths, repositories, other paths) in
+# all workspaces, including mounts for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
 # bubblewrap takes for each one.
 MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
@@ -570,7 +570,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
-    # Folders in which the command can write; variables that name paths in them are kept
+    # Workspace folders that the command can change; variables that name paths in them are kept
     writable_folders = () if is_reading else roots
     for name in ("TMPDIR", *(variable for variable in ("TMP", "TEMP") if variable in variables)):
         if not is_inside(variables.get(name, ""), writable_folders):
