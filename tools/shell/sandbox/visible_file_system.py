@@ -46,8 +46,8 @@ from tools.text.file_names import shown_whole_path
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
 # Maximum number of mounts for each kind of path to protect (folders above hidden paths, repositories, other paths) in
-# all workspaces, including mounts for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
-# bubblewrap takes for each one.
+# all workspaces, including mounts for the folders that lead to these paths. Paths nearest to the top come first. The
+# more mounts there are, the longer bubblewrap takes for each one.
 MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
