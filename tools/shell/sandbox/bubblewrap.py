@@ -236,7 +236,7 @@ class SandboxedCommand(ConfinedCommand):
             # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
                 steps = await THREADS.run(self.send_options)
-            if steps:  # the mounting process prepares in parallel
+            if steps:  # the mounting process prepares itself while bubblewrap sets up the sandbox
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
             process = self.gate.process()
@@ -321,7 +321,7 @@ class BubblewrapConfinement:
         starter: ProcessStarter,  # runs the probe
         folders: PrivateFolders,  # for the files and folders that replace masked ones
         search_path: str = os.defpath,
-        program: str | None = None,  # path of bubblewrap, instead of searching for it
+        program: str | None = None,  # path of bubblewrap; if `None`, it is searched for
         *,
         consented_digests: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunScanner`
         loopbacks: SessionLoopbacks | None = None,
@@ -374,7 +374,7 @@ class BubblewrapConfinement:
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.namespaces(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # The new command holds descriptors, so this must not be interrupted.
+                # A cancellation here would lose the new command, and nothing would close its descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
