@@ -277,7 +277,7 @@ class PrivateFolders:
             with open_private_folder(folder, makes=True):
                 os.utime(folder)
         except OSError:
-            return None  # commands work without a cache too
+            return None  # commands also work without a cache
         return folder
 
     def forget_plan(self, client_key: str) -> None:

@@ -95,9 +95,9 @@ class Process(Protocol):
     """
 
     pid: int  # process id of the program and of its group
-    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, both
-    # streams are in it, in the order in which they were written. It reaches end of file once every process that holds
-    # it open has exited or closed it.
+    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, it
+    # carries both streams, in the order in which they were written. It reaches end of file once every process that
+    # holds it open has exited or closed it.
     output: int
     errors: int  # the descriptor of standard error, if separate; else -1
 

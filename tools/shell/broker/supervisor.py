@@ -35,7 +35,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement
 else:
-    # Imported by path, like the broker.
+    # The broker runs as a script, and imports this module without its package.
     import broker_messages
     import confinement
 

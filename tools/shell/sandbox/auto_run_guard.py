@@ -404,8 +404,8 @@ class _Copies:
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
-            # counted too, because the file may grow during the copy.
+            # Check the size rather than the disk usage, because copying fills the holes of a sparse file. Count the
+            # bytes that are read, because the file may grow during the copy.
             if old.info.st_size > self.bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):

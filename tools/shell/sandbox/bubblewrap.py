@@ -582,8 +582,8 @@ class BubblewrapConfinement:
 
         The reason is phrased for the middle of a sentence.
         """
-        # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
-        # write to, use /etc instead.
+        # The program tries to create a marker in the home folder, which no command may write to. If the home folder is
+        # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)

@@ -127,7 +127,7 @@ def secret_places(
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield paths that may exist, each with its key in `HOME_PLACES`.
 
-    They are in the home folder, or where environment variables point.
+    The paths are in the home folder, or come from environment variables.
     """
     yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
@@ -383,13 +383,13 @@ def _is_secret(name: str) -> bool:
 def _is_inner_secret(name: str) -> bool:
     """Return True if a name found inside a value or in a script is the name of a secret.
 
-    `key` is an ordinary word there.
+    In such places, `key` is an ordinary word.
     """
     return name.lower() != "key" and _is_secret(name)
 
 
 def _is_harmless(value: str) -> bool:
-    """Return True if a value is not secret although its name suggests it."""
+    """Return True if a value is not secret although its name suggests a secret."""
     value = value.strip(" \t\r\n\"'")
     if _HARMLESS.fullmatch(value) or value.startswith(("~/", "$HOME/", "${HOME}/")):
         return True

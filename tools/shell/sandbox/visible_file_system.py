@@ -181,7 +181,7 @@ class ViewPreparation:
     roots: Sequence[str]
     command_view: CommandView
     hidden_paths: HiddenPaths  # result of `secrets_of`
-    stand_ins: Callable[[], StandIns]  # creates those that are missing
+    stand_ins: Callable[[], StandIns]  # returns the stand-ins, and creates those that are missing
     search_path: str = ""  # the `PATH` of the command
     required_paths: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None
@@ -317,7 +317,7 @@ class ViewPreparation:
 
         Args:
             present: The root folders in the view.
-            scans: The auto-run files in each of them.
+            scans: The auto-run files in each of these folders.
             restrictions: The files that rules protect.
 
         Returns:
