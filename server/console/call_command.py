@@ -206,7 +206,7 @@ def make_call(
     async def arguments(server: OwnServer) -> Json:
         """Return the arguments in the form that the tool expects.
 
-        Built-in tools convert strings themselves, so they need no tool list.
+        Built-in tools convert strings themselves, so the tools are listed only if others may exist.
         """
         if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return call_arguments.as_text()

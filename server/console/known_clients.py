@@ -79,7 +79,7 @@ class ClientConfig:
     knows_trust: bool = False  # whether a server's `trust` means the same as in coretools-mcp's settings
 
     def reaches_a_server(self, variable: str) -> bool:
-        """Return whether a server gets this variable even if its entry does not list it."""
+        """Return whether the client passes this variable to a server whose entry does not list it."""
         if self.passes == "all":
             return True
         if self.passes == "no secrets":
@@ -378,7 +378,7 @@ def _convert_entry(
         limit = client_entry.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
             client_entry["timeout"] = _milliseconds(limit)
-            warning = f"{limit}, which was read as seconds: {client_entry['timeout']} ms here"
+            warning = f"{limit}, which was read as seconds ({client_entry['timeout']} ms)"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {warning}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
         client_entry.pop(key, None)

@@ -232,7 +232,7 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket path of each of this user's servers, with the first line of the server's response in a list.
+    """Yield a pair for each of this user's servers: its socket path, and a list with the first line of its response.
 
     The list is empty if the server is stuck. This call blocks.
     """

@@ -135,7 +135,7 @@ class UpstreamSettings(Section):
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
-    from their client. Further requests wait for at most their timeout. null means no limit.
+    from their client. Further requests wait no longer than their timeout. null means no limit.
     """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused,
@@ -162,7 +162,7 @@ class UpstreamSettings(Section):
         return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING_KEYS}) == other
 
     def reach_digest(self) -> str:
-        """Return a digest of the settings that decide the connection; it is the same in all processes."""
+        """Return a digest of the settings that determine the connection; it is the same in all processes."""
         entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
         # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
@@ -452,7 +452,7 @@ class StoreSettings(Section):
     approved tools of other servers, logins to them, and the call rates of clients. memory: means this process alone.
     sqlite:PATH is a file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a
     Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the
-    store. Without http.stateKeys it contains only call rates and list changes.
+    store. Without http.stateKeys, replicas share only call rates and notifications of changed lists.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
