@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
 STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this long counts as stuck
-LEAVE_SECONDS = 20.0  # limit for the shutdown, once it has begun
+LEAVE_SECONDS = 20.0  # time limit for the shutdown, once it has begun
 ASK_SECONDS = 1.0  # interval between checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
 """Messages from the server; other bytes are signal numbers from Python."""

@@ -292,7 +292,7 @@ async def check_extras(app: App, findings: Findings) -> None:
     )
     if uses_page and (reason := why_no_dashboard()) is not None:
         findings.broken(
-            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason
+            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to show questions", reason
         )
     search = report.settings.web.search
     providers = search.configured

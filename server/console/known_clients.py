@@ -36,7 +36,7 @@ _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT"
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""
 TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its tools then run without a question.'
-_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
+_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys in Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
 """The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
 
@@ -101,7 +101,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def folder_of(variable: str, *default: str) -> str:
-        """Return the folder that a variable names, if its path is absolute, or else a folder under the home folder."""
+        """Return the absolute path in an environment variable, or else the path of a folder under the home folder."""
         folder = environ.get(variable, "")
         return folder if os.path.isabs(folder) else os.path.join(home, *default)
 

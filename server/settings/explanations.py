@@ -26,7 +26,7 @@ from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, 
 
 MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error
-NAME = "coretools-mcp"  # of the package
+NAME = "coretools-mcp"  # the name of the package
 
 
 def words(key: Key) -> str:

@@ -25,7 +25,7 @@ Tree = dict[str, Any]  # a JSON object
 T = TypeVar("T")
 
 LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
-MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
+MAX_FILE_BYTES = 1_000_000  # maximum size of a settings file
 MAX_DEPTH = 50  # the maximum nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)

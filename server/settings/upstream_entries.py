@@ -20,7 +20,7 @@ from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
-MAX_ALIAS = 24  # characters; `alias__tool` must stay short enough for clients that add a prefix
+MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers are above it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
