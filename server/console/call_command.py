@@ -219,7 +219,7 @@ def make_call(
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
             options.append(f"--config={path}")
-        # The settings may refer to any environment variable, so the server gets the whole environment.
+        # The settings may refer to any environment variable, so the server inherits the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),

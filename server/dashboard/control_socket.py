@@ -82,7 +82,10 @@ def _make_room() -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket of each server in a folder, with a connection to it. Sockets without a server are removed."""
+    """Yield the socket of each server in a folder, and a connection to that server.
+
+    Sockets without a server are removed.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One socket that has disappeared must not hide the others.

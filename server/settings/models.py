@@ -89,8 +89,8 @@ class UpstreamSettings(Section):
     itself, or an empty folder if there is no workspace. Variables are expanded.
     """
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that the command gets in addition to the usual few (PATH, HOME,
-    LANG, ...).
+    """Names of variables from this server's environment to pass to the command in addition to the usual few (PATH,
+    HOME, LANG, ...).
     """
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
@@ -267,9 +267,7 @@ class ConfirmationSettings(Section):
 
 class ResultSettings(Section):
     display: Literal["block", "meta"] = "block"
-    """Where text that is shown to people, such as a diff, goes: only into _meta (meta), or also into a small text block
-    (block).
-    """
+    """Where to put text for people, such as a diff: only in _meta (meta), or also in a small text block (block)."""
 
 
 class WorkspaceSettings(Section):
@@ -309,7 +307,7 @@ class TokenSource(PrincipalSettings):
 
 class IntrospectionSettings(Section):
     url: str = ""
-    """The issuer's introspection endpoint (RFC 7662), with https unless it is on this machine. Without an
+    """The issuer's introspection endpoint (RFC 7662); it must use https unless it is on this machine. Without an
     endpoint, a token must be a JWT.
     """
     client_id: str = ""
@@ -324,8 +322,8 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it identifies itself, with https unless it is on this machine. If this and
-    `resource` are empty, only `http.tokens` are accepted.
+    """The issuer of the tokens, exactly as it identifies itself; https is required unless it is on this machine. If
+    this and `resource` are empty, only `http.tokens` are accepted.
     """
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""

@@ -144,7 +144,7 @@ def parse(
 ) -> Tree:
     """Parse the content of a settings file into an object; a blank file is `{}`.
 
-    Comments are allowed. With `diagnostics`, each repeated key gets a warning.
+    Comments are allowed. If `diagnostics` is given, it receives a warning for each repeated key.
 
     Raises:
         SettingsError: The file is too large, or is not one JSON object in UTF-8.

@@ -419,7 +419,7 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
         command, args = program.get("path"), program.get("args")
     elif isinstance(command, list) and command:  # the whole command in one list
         command, *args = cast("list[Any]", command)
-    # A bridge program gets the address as an argument.
+    # A bridge program receives the address as an argument.
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     for arguments in (entry.get("args"), args):
         addresses += cast("list[Any]", arguments) if isinstance(arguments, list) else []
