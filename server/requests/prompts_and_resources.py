@@ -156,7 +156,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List memories and todos. Files are reached through the template: there may be 100,000 of them."""
+        """List memories and todos. Files are not listed, because there may be 100,000 of them."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.memory_resources.list_resources(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}

@@ -211,7 +211,7 @@ class ToolRequests:
                 # is installed. Before bubblewrap runs, another check rejects a program inside a workspace.
                 path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
                 if shutil.which("bwrap", path=path) is not None:
-                    sentences.append(f"Commands may run confined: then they {_CONFINED}")
+                    sentences.append(f"If commands run confined, they {_CONFINED}")
             texts.append(" ".join(sentences))
         descriptions = [
             f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
@@ -466,7 +466,7 @@ def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
     if parts:
         yield f"Tools for workspace files: {', '.join(parts)}."
     if _COMMANDS in tool_names:
-        yield f"{_COMMANDS} runs commands, in the background too."
+        yield f"{_COMMANDS} runs commands, optionally in the background."
     web = [name for name in ("web_search", "web_fetch") if name in tool_names]
     if web:
         yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."

@@ -93,7 +93,7 @@ class HttpGate:
                 # A stream is closed when its token expires, and the client reopens it. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
-            message = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
+            message = "OPTIONS is only for CORS preflight requests from origins in http.allowedOrigins."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
             return
         await self._endpoint(scope, receive, send)

@@ -58,7 +58,7 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that the key is for; empty if the key does not name one
+    algorithm: str  # the only algorithm to use the key with; empty if the key does not name one
     family: str  # the key type of the JWK
     key: Any
 
@@ -241,7 +241,7 @@ class Issuer:
             ):
                 status, metadata = await fetch_json(httpx2.Request("GET", url, headers={"accept": "application/json"}))
                 address = metadata.get("jwks_uri")
-                # The issuer must be the same, byte for byte (RFC 8414, 3.3).
+                # The metadata must name the same issuer, byte for byte (RFC 8414, 3.3).
                 if status == 200 and metadata.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
@@ -374,7 +374,7 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """Return the display name. Claims whose values users can rarely choose come first (OIDC, RFC 7662)."""
+    """Return the display name, preferably from a claim that users can rarely choose (OIDC, RFC 7662)."""
     email_verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
     if email_verified is True or email_verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")

@@ -97,7 +97,7 @@ SESSION_HEADER = b"mcp-session-id"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # number of digits that no event number of this server reaches
+LONGEST_NUMBER = 19  # this server's event numbers have fewer digits than this
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """For each method, the parameter that the `Mcp-Name` header repeats."""
@@ -167,7 +167,7 @@ class HttpSession:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
-        """Drop finished streams above the limits."""
+        """Drop the oldest finished streams that nobody reads, until the others are within the limits."""
         finished_streams = [stream for stream in self.streams.values() if stream.is_ended and not stream.is_read]
         size = sum(stream.kept_bytes for stream in finished_streams)
         while len(finished_streams) > MAX_KEPT or size > KEPT_BYTES:
@@ -571,6 +571,6 @@ async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
     """Return whether a client accepts a content type; otherwise its request is refused."""
     if _accepts(scope, kind):
         return True
-    required_types = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
+    required_types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
     await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
     return False
