@@ -138,7 +138,7 @@ def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[
 
 
 def for_handshake(tool: Json) -> Json:
-    """Return a tool as clients of revisions before 2026-07-28 can read it."""
+    """Return a tool in a form that clients of revisions before 2026-07-28 can read."""
     if "outputSchema" not in tool or _validators()["output"].isinstance_python(tool["outputSchema"]):
         return tool
     return {key: value for key, value in tool.items() if key != "outputSchema"}

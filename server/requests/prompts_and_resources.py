@@ -3,7 +3,7 @@
 The `at` prompt adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI. Clients get memories
 as resources, and load them into conversations themselves.
 
-All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
+All reading and listing goes through the call flow, under the name of the tool whose rules apply, and with that tool's
 workspace, limits and consent. If the built-in tools are off, none of this is offered.
 """
 

@@ -84,7 +84,7 @@ _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
     ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
     ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
-    ApprovalMode.YOLO: "the user is asked almost nothing",
+    ApprovalMode.YOLO: "almost nothing needs the user's consent",
 }
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
@@ -271,7 +271,7 @@ class ToolRequests:
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds."""
+        """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds of a call."""
         params, client = ctx.params or {}, self.clients.find(ctx)
         call = FunctionCall(params["name"], params.get("arguments") or {})
         mode, exchange = client.state.approval_mode, None

@@ -283,7 +283,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: The tool does not exist or models may not call it, or the arguments of `call_tool` are invalid.
+            MCPError: The tool does not exist, models may not call it, or the arguments of `call_tool` are invalid.
         """
         call_arguments = as_mapping(params.get("arguments"))
         name, arguments = call_arguments.get("name"), coerce(call_arguments.get("arguments"), {"type": "object"})

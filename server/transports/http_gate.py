@@ -109,7 +109,7 @@ class HttpGate:
         if token:
             return await self._issuer.principal_with(token)
         settings = self._issuer.settings
-        message = f"A token of {settings.issuer} is required: log in there."
+        message = f"A token from {settings.issuer} is required: log in there."
         raise TokenRefusedError(message, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, error: TokenRefusedError, send: Send) -> None:

@@ -416,7 +416,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     ]
     if unknown_scopes:
         problems.append(
-            f"http.oauth.defaultScopes has '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+            f"http.oauth.defaultScopes contains '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
         )
     secret = ""
     if introspection.url:

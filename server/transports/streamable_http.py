@@ -128,7 +128,7 @@ class HttpSession:
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # the owner of the token that opened the session
+        self.owner = owner  # the owner of the token with which the session was opened
         self.principal = principal  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
@@ -498,7 +498,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _connection_of(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
+        """Return the connection of a request's sender; raises `MCPError` if a header differs from the field it repeats."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for header_name, _ in headers if header_name == name) > 1:
