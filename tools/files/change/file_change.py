@@ -531,8 +531,7 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         snapshot.refuse_undoing_write(content)
 
-    # The current text as shown to people. `None` for a new file, and for hidden content, because no result may depend
-    # on hidden content.
+    # The current text as shown to people. `None` for a new file and for hidden content: no result may depend on that.
     old: str | None = None
     decoded: Decoded | None = None
     notes: list[str] = []
@@ -548,9 +547,8 @@ def plan_write(
         elif encoding is None and not is_known:
             note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
             if best_guess is not None:
-                note += (
-                    f" It was shown as {best_guess.name}; to write in that encoding, set encoding='{best_guess.name}'."
-                )
+                name = best_guess.name
+                note += f" It was shown as {name}; to write in that encoding, set encoding='{name}'."
             notes.append(note)
     new_encoding = encoding_to_write(encoding, decoded, location.shown)
 
