@@ -146,6 +146,7 @@ class HttpSession:
 
     def new_stream(self) -> RequestStream:
         self._streams += 1
+        # If the client leaves early, `send_stream` returns before the stream ends, so `_forget_streams` must run again.
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
@@ -398,6 +399,7 @@ class StreamableHttp:
                 return
             if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
+            # Another task puts the response into `stream`.
             session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
                 await say_accepted(send)

@@ -256,7 +256,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be written."""
+    """A change that is ready to be written; a `TextEdit` for the tool `edit`."""
 
     title: ClassVar[str]  # the first words of the question's title
     labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
