@@ -75,7 +75,7 @@ class ClientState:
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
     skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
-    owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
+    owner_name: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
         if self.is_anonymous:

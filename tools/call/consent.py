@@ -191,7 +191,7 @@ def choices_for(
     choices, grants = [ONCE], permission.grants
     rules = tuple(grant.rule for grant in grants)
     titles = ", ".join(grant.title for grant in grants)
-    scope = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
+    scope = f"in all sessions of {visible_line(client.owner_name)}" if client.owner_name else "in this session"
     if client.grants is not None and grants:
         choices.append(Choice(Decision.ALWAYS, f"Always allow {titles} {scope}", rules))
         if isinstance(details, McpConfirmation):
