@@ -154,8 +154,8 @@ class Workspace:
 
         Raises:
             ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
-                expanded (`invalid_tool_params`); it belongs to this server or is named like a temporary file
-                (`path_ignored`); there is no root (`no_workspace`); or it cannot be resolved (see `explain`).
+                expanded (`invalid_tool_params`). It belongs to this server, or is named like a temporary file
+                (`path_ignored`). There is no root (`no_workspace`). It cannot be resolved (see `explain`).
             PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root

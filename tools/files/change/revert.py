@@ -186,7 +186,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode the content of a file, or return `None` if it is not text. A missing file only_undoable as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     decoded = decode_unless_binary(data)
