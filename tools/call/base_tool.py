@@ -48,7 +48,10 @@ async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools may use. Each is created on first use and then shared."""
+    """The services that tools may use, from the server's `App._make_contexts`.
+
+    Each is created on first use and then shared.
+    """
 
     commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if commands cannot run
     # Real paths of files that tools have written with consent, mapped to the SHA-256 of the content last written
@@ -72,7 +75,7 @@ class ClientState:
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
     skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
-    owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
+    owner_name: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
         if self.is_anonymous:

@@ -213,12 +213,16 @@ class ProgramEnd:
 
 
 class MessageReader(Protocol):
+    """Receives messages from an upstream: an `Inbox`, or on Windows, over stdio, an `_SdkReader`."""
+
     async def listen(self, listener: Callable[[Message], None]) -> None:
         """Pass each message to `listener`, which must return quickly, until the connection ends."""
         ...
 
 
 class MessageWriter(Protocol):
+    """Sends messages to an upstream: `StdinWriter`, `StreamableWriter`, `SseWriter`, or `_SdkWriter` for Windows."""
+
     @property
     def has_room(self) -> bool:
         """Whether a message is accepted at once."""
