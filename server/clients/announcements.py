@@ -134,7 +134,7 @@ class ListenStreams:
     async def _send_changes(self, ctx: RequestContext) -> None:
         """Send the requested changes until cancelled.
 
-        A change that occurs again before a slow client has been notified of it is sent only once.
+        A change that occurs again while it waits for a slow client is sent only once.
         """
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}

@@ -193,7 +193,7 @@ async def follow_roots(
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
     """Return a client's roots, requesting them if they are not known yet and the client declared the capability.
 
-    Returns `None` if the client did not respond.
+    Returns `None` if they are still not known, for example because the client did not respond in time.
     """
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()

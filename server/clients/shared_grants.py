@@ -75,8 +75,8 @@ class SharedGrants:
                 logger.warning("what a user allowed is not shared with other replicas: too many concurrent writes")
 
     def _row_key(self, client: ClientState) -> str:
-        owner = f"{client.key} {self._servers()}"
-        return sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()
+        scope = f"{client.key} {self._servers()}"
+        return sha256(scope.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _rules_in(row: _Grants | None) -> list[str]:

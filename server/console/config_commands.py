@@ -409,7 +409,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace values of secret environment variables in the entry with references. Return the keys of other secrets."""
+    """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
     names_by_value = {
         value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
     }
@@ -487,7 +487,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
-    async def check() -> int:
+    async def try_server() -> int:
         app = App(report, "stdio")
         async with app.running():
             with anyio.move_on_after(CHECK_SECONDS):
@@ -512,4 +512,4 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
                 note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
-    return anyio.run(until_signal, check)
+    return anyio.run(until_signal, try_server)

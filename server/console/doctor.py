@@ -319,8 +319,8 @@ async def check_discovery(app: App, findings: Findings) -> None:
     elif state.status is DiscoveryStatus.FAILED:
         findings.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
     else:
-        warning_count = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
-        findings.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{warning_count}")
+        warning_note = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
+        findings.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{warning_note}")
 
 
 async def check_programs(app: App, findings: Findings) -> None:

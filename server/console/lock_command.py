@@ -105,7 +105,7 @@ async def compare_servers(
         if upstream.live_session is None:
             missing.append(upstream)
         else:
-            servers[upstream.alias] = await THREADS.run(lambda difference=upstream: entry_of(app, difference))
+            servers[upstream.alias] = await THREADS.run(lambda upstream=upstream: entry_of(app, upstream))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
     # Keep the entries of servers that are unavailable or were not requested.
     servers |= {

@@ -116,8 +116,9 @@ def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[
             removed_places[f"outputSchema (for clients of revisions up to {STRICTEST})"] = None
     for _ in range(MAX_ROUNDS):
         if not (invalid_places := _invalid_places(name, for_handshake(item))):
-            extra = [f"{len(removed_places) - MAX_NAMED} more places"] if len(removed_places) > MAX_NAMED else []
-            return item, (*[*removed_places][:MAX_NAMED], *extra)
+            extra = len(removed_places) - MAX_NAMED
+            more = [f"{extra} more {'place' if extra == 1 else 'places'}"] if extra > 0 else []
+            return item, (*[*removed_places][:MAX_NAMED], *more)
         copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
         for place in sorted(invalid_places, reverse=True):  # from the end of a list, so that indexes stay valid
             for end in range(1, len(place)):

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-# JSON-RPC discourages fractions in ids: such a request is refused if a client sends it, and dropped if an upstream does
+# JSON-RPC discourages fractions in ids: a request with one is refused if it is a client's, dropped if an upstream's
 AnyId = RequestId | float
 
 PARSE_ERROR = -32700

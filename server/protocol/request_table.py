@@ -98,12 +98,12 @@ class RequestOutbound(Outbound, Protocol):
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Return a context during which a person answers a question that is not sent to the client as a request."""
+        """Return a context for the time in which a person is asked, but not with a request to the client."""
         ...
 
 
 class _NoOutbound:
-    """The outbound of a client of the 2026-07-28 revision, outside of its requests: sends nothing."""
+    """Refuses requests and drops notifications to a client of the 2026-07-28 revision, outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params

@@ -2,7 +2,8 @@
 
 A form is sent as a request or, in the 2026-07-28 revision, as a result. A form that is sent as a result carries an
 encrypted state, which the client sends back with the answer. Each state is accepted once
-(`server.store.sealing`). A question for the dashboard waits there until it is answered or its call ends.
+(`server.store.sealing`). A question for the dashboard waits there until it is answered, its time limit has passed, or
+its call ends.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class ConsentPolicy:
         return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
-        """Return whether a request's client can show fields, so that a person can answer more than yes or no."""
+        """Return whether a request's client gets forms with fields, so that a person can answer more than yes or no."""
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:

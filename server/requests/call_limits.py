@@ -58,8 +58,8 @@ class CallLimits:
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.in_progress >= self._at_once:
             scope = "of this client" if key else "of clients without a token or session"
-            limit = f"The number of concurrent calls {scope} has reached {usage.in_progress} (limits.callsAtOnce)"
-            return self._refuse(ctx, f"{limit}. This call was not run: wait for the running calls, then call again.")
+            reached = f"The number of concurrent calls {scope} has reached {usage.in_progress} (limits.callsAtOnce)"
+            return self._refuse(ctx, f"{reached}. This call was not run: wait for the running calls, then call again.")
         usage.in_progress += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._shared_wait(key)

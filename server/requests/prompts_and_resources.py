@@ -296,7 +296,7 @@ def _refusal(message: str, kind: str | None = None) -> MCPError:
 
 
 class _NoQuestions:
-    """Answers all questions with `Unavailable`, because completion must not ask a person at every key press."""
+    """Answers all questions with `Unavailable`, because completion must not ask a person on every keystroke."""
 
     async def ask(self, question: Question) -> Unavailable:
         del question

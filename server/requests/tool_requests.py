@@ -88,8 +88,8 @@ _ASKED: Mapping[ApprovalMode, str] = {
 }
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
-    "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
-    "may ask the user."
+    "secrets, and have no network unless the user allows it: commands that only read run without a question; the "
+    "user may be asked about others."
 )
 
 
@@ -165,13 +165,13 @@ class ToolRequests:
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
         """Return the tools that a client would see, given its mode, capabilities, skills and rights."""
-        is_useful = {
+        conditions = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
             ASK_USER_QUESTION: shows_forms,
             SKILL: has_skills,
         }
-        hidden_names = {name for name, useful in is_useful.items() if not useful}
+        hidden_names = {name for name, is_useful in conditions.items() if not is_useful}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # otherwise upstreams can use these names
             tools = [tool for tool in tools if tool.name not in hidden_names]
@@ -390,8 +390,8 @@ class ToolRequests:
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
-            # A login that began before the user consented to the call is always continued; a later one is continued
-            # only if the upstream still requires a login.
+            # A login that began before the user consented to the call is continued even if the upstream no longer
+            # requires a login; a later one is not.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break

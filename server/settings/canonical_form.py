@@ -209,7 +209,7 @@ def convert_keys(
 
 def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
     """Warn that two keys with the same meaning have different values, and say which one is used."""
-    message = f"{dotted(alias)} and {dotted(winner)} mean the same but differ; {dotted(winner)} is used."
+    message = f"{dotted(alias)} and {dotted(winner)} mean the same but have different values; {dotted(winner)} is used."
     diagnostics.warn(source, message)
 
 
@@ -234,7 +234,7 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             continue
         if alias in entries:
             pair = f"{dotted(('mcpServers', layer.names[alias]))} and {display_path}"
-            message = f"{pair} would both be called {alias}; rename one, with letters, digits, - and single _ only."
+            message = f"{pair} would both be called {alias}; rename one, using only letters, digits, - and single _."
             diagnostics.refuse(source, message)
             continue
         if alias != name:

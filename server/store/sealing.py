@@ -1,8 +1,9 @@
 """Encrypts what leaves this process: states that travel to a client and back, and rows in the shared store.
 
 A state is for a question, a relayed call, or a task's location. It contains claims: the action, the client, an expiry,
-and a nonce that makes it valid only once. Nothing is stored for an open question; only spent nonces are stored.
-Replicas with the same keys can decrypt each other's states, and record spent nonces in the shared store.
+and a nonce. `open` spends the nonce, so it accepts a state only once; `read` accepts a state repeatedly. Nothing is
+stored for an open question; only spent nonces are stored. Replicas with the same keys can decrypt each other's states,
+and record spent nonces in the shared store.
 
 A row is bound to its key: write access to the store is not enough to forge one. However, somebody with write access can
 restore an old row under its key, so readers must not assume that a row is current.

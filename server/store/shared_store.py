@@ -186,9 +186,8 @@ class Availability:
     """Tracks whether a store is available, and logs changes."""
 
     def __init__(self) -> None:
-        self._logged_reasons: set[str] = (
-            set()
-        )  # reasons already logged; each of several alternating reasons is logged once
+        # The reasons already logged; each of several alternating reasons is logged once
+        self._logged_reasons = set[str]()
 
     def report_failure(self, reason: str) -> StoreUnavailableError:
         if reason not in self._logged_reasons:

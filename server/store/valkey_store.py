@@ -147,15 +147,15 @@ class ValkeyStore:
         while True:
             with suppress(StoreUnavailableError):
                 async with aclosing(self._client.pubsub()) as messages:
-                    await self._send(messages.subscribe(f"{_PREFIX}{channel}"))
+                    await self._attempt(messages.subscribe(f"{_PREFIX}{channel}"))
                     is_pinged = False
                     while True:
-                        message = await self._send(messages.get_message(timeout=ANSWER_SECONDS))
+                        message = await self._attempt(messages.get_message(timeout=ANSWER_SECONDS))
                         if message is None:  # check whether the server is still there
                             if is_pinged:
                                 raise self._available.report_failure(_NO_REPLY)
                             is_pinged = True
-                            await self._send(messages.ping())
+                            await self._attempt(messages.ping())
                             continue
                         self._available.report_success()
                         is_pinged = False
@@ -174,11 +174,11 @@ class ValkeyStore:
         return await self._run(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
 
     async def _run(self, command: Awaitable[T]) -> T:
-        outcome = await self._send(command)
+        outcome = await self._attempt(command)
         self._available.report_success()
         return outcome
 
-    async def _send(self, command: Awaitable[T]) -> T:
+    async def _attempt(self, command: Awaitable[T]) -> T:
         try:
             with anyio.fail_after(COMMAND_SECONDS):
                 return await command

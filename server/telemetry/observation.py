@@ -90,12 +90,12 @@ class UpstreamObserver:
     """Measures the requests to one upstream in one session."""
 
     observation: Observation
-    end: UpstreamInfo
+    upstream: UpstreamInfo
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """Begin a request. Returns the parameters to send, and a callback for the response (`None` if none came)."""
         name = params.get("name")
-        operation = Operation(method, version=self.end.version)
+        operation = Operation(method, version=self.upstream.version)
         if method == "tools/call":
             operation.tool = str(name)
         elif method == "prompts/get":
@@ -103,7 +103,7 @@ class UpstreamObserver:
         telemetry = self.observation.telemetry
         span = None
         if telemetry is not None:
-            params, span = telemetry.begin_client_span(operation, params, self.end)
+            params, span = telemetry.begin_client_span(operation, params, self.upstream)
 
         def end(answer: RpcAnswer | None) -> None:
             if answer is None:
@@ -116,14 +116,14 @@ class UpstreamObserver:
                 operation.error = "unusable" if isinstance(problem, UnusableAnswerError) else "connection_lost"
             operation.end()
             if self.observation.metrics is not None:
-                self.observation.metrics.count_upstream_request(self.end.alias, operation)
+                self.observation.metrics.count_upstream_request(self.upstream.alias, operation)
             if telemetry is not None and span is not None:
-                telemetry.end_client_span(operation, span, self.end)
+                telemetry.end_client_span(operation, span, self.upstream)
 
         return params, end
 
     def begin_session(self, version: str) -> Callable[[], None]:
         """Record that the session is open, and return a callback for its end."""
-        self.end.version = version
+        self.upstream.version = version
         telemetry = self.observation.telemetry
-        return telemetry.time_upstream_session(self.end) if telemetry is not None else lambda: None
+        return telemetry.time_upstream_session(self.upstream) if telemetry is not None else lambda: None

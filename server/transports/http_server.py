@@ -119,8 +119,8 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
-    clients = "clients that send a token" if options.needs_token else "every client, without a token"
-    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {clients}\n")
+    audience = "clients that send a token" if options.needs_token else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {audience}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
@@ -326,12 +326,12 @@ class WebApp(Starlette):
         app: Application,
         options: HttpOptions,
         is_ready: Callable[[], bool],
-        most_sessions: int = MAX_SESSIONS,
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._application, self._options, self._is_ready = app, options, is_ready
         idle_seconds = options.http.session_idle / 1000
         self.mcp = StreamableHttp(
-            app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
+            app.table, app.schema_with_headers, options.max_body_bytes, max_sessions, idle_seconds
         )
         sse = SseSessions(app.table, options.max_body_bytes)
         self._gate = HttpGate(self.mcp, options) if options.with_streamable else None

@@ -195,7 +195,7 @@ class _PrincipalSessions:
 
 
 class Sessions:
-    """All sessions. Opening one never fails: above the maximum number, a silent session is closed to make room."""
+    """All sessions. Opening one never fails: above the maximum number, a silent session is closed, if there is one."""
 
     def __init__(self, table: RequestTable, max_sessions: int, idle_seconds: float) -> None:
         self._table = table
@@ -312,7 +312,7 @@ class StreamableHttp:
         schema_of: Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise
             `None`; may wait until the tool is known.
         max_bytes: The maximum size of a body.
-        most_sessions: See `MAX_SESSIONS`.
+        max_sessions: See `MAX_SESSIONS`.
         idle_seconds: How long a session may have no request and no open stream.
     """
 
@@ -321,13 +321,13 @@ class StreamableHttp:
         table: RequestTable,
         schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]],
         max_bytes: int,
-        most_sessions: int,
+        max_sessions: int,
         idle_seconds: float,
     ) -> None:
         self._table = table
         self._schema_of = schema_of
         self._max_bytes = max_bytes
-        self.sessions = Sessions(table, most_sessions, idle_seconds)
+        self.sessions = Sessions(table, max_sessions, idle_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, headers = scope["method"], scope["headers"]

@@ -100,9 +100,9 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams without an earlier request
+FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams whose skills were never requested before
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` gets no other request
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` gets no other `skills/list` request
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Result = TypeVar("Result")
@@ -290,8 +290,8 @@ class UpstreamRouter:
         if upstream.alias not in self.denial_reasons:
             self.watching.updated(upstream, uri, session_key)
 
-    def published_uri(self, upstream: Upstream, uri: str, is_sought: bool = False) -> str:
-        return self.routes.published_uri(upstream, uri, is_sought)
+    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool = False) -> str:
+        return self.routes.published_uri(upstream, uri, is_compared)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
@@ -458,8 +458,8 @@ class UpstreamRouter:
         """Return the skills of all upstreams for a client, without their files.
 
         Upstreams do not announce changes to their skills, so with `is_fresh`, each list is requested again, except from
-        upstreams that recently timed out. Otherwise, lists are requested only from upstreams without an earlier
-        request, with a short time limit. If an upstream exceeds the limit, its last known skills are returned.
+        upstreams that recently timed out. Otherwise, only lists that were never requested before are requested, with a
+        short time limit. If an upstream exceeds the limit, its last known skills are returned.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:

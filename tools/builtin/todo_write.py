@@ -62,7 +62,7 @@ class TodoLists:
 MAX_TODOS = 100  # nobody can follow a longer plan
 MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
-# Limit, in characters, on the todos that the text for the model repeats. In any writing system, the text then stays
+# Maximum number of characters of todos to repeat in the text for the model. In any writing system, the text then stays
 # below 8 kB. The structured result has all todos.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}

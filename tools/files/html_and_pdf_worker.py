@@ -150,15 +150,18 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         )
         return convert(page, options)
 
-    links = {"base_url": url} if url else {"output_format": "plain"}
-    result = convert_page(**links, exclude_selectors=list(NOISE))
+    link_options = {"base_url": url} if url else {"output_format": "plain"}
+    result = convert_page(**link_options, exclude_selectors=list(NOISE))
     hides = False
     if not (result.content or "").strip():
         # The whole page, with its navigation and hidden text, is better than no text.
-        result = convert_page(**links, hidden_content="all")
+        result = convert_page(**link_options, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         visible_noise = [selector for selector in NOISE if selector not in HIDDEN]
-        hides = convert_page(**links, exclude_selectors=visible_noise, hidden_content="all").content != result.content
+        hides = (
+            convert_page(**link_options, exclude_selectors=visible_noise, hidden_content="all").content
+            != result.content
+        )
     if len(result.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
         result = convert_page(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)

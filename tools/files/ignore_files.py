@@ -445,18 +445,19 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        # An ignore file is not understood, so the target may be hidden. A call that names its path reports the reason.
+        # An ignore file cannot be read or is not understood, so the target may be hidden. A call that names its path
+        # reports the reason.
         return True
 
 
-def refuse_hidden(workspace: Workspace, location: Location, verb: str, *, own_files: bool = True) -> None:
-    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `verb` is a participle, such as `read`."""
+def refuse_hidden(workspace: Workspace, location: Location, participle: str, *, own_files: bool = True) -> None:
+    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `participle` is, for example, `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {verb}. If you need it, ask the "
-            "user to change that ignore file.",
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {participle}. If you need it, "
+            "ask the user to change that ignore file.",
         )
 
 

@@ -60,10 +60,12 @@ def source_of(cell: Mapping[str, Any]) -> str:
 def names_of(cells: Sequence[Any]) -> list[str]:
     """Return the name of each cell: its id if that is valid and unique, else `cell-N`, where `N` counts from 0."""
     ids = [mapping(cell).get("id") for cell in cells]
-    counts = Counter(name for name in ids if isinstance(name, str))
+    counts = Counter(cell_id for cell_id in ids if isinstance(cell_id, str))
     return [
-        name if isinstance(name, str) and counts[name] == 1 and _VALID_ID.fullmatch(name) else f"cell-{number}"
-        for number, name in enumerate(ids)
+        cell_id
+        if isinstance(cell_id, str) and counts[cell_id] == 1 and _VALID_ID.fullmatch(cell_id)
+        else f"cell-{number}"
+        for number, cell_id in enumerate(ids)
     ]
 
 
@@ -110,7 +112,7 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part, and adapt the gaps to the new order. If there are no other parts, it keeps its `gap`.
+        """Insert a part, and adapt the gaps to the new order. If there are no other parts, `part` keeps its gap.
 
         `comma` is the gap to put between two parts if there was only one part, with no white space before it.
         """

@@ -154,8 +154,8 @@ class Workspace:
 
         Raises:
             ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
-                expanded (`invalid_tool_params`); it belongs to this server or is named like a temporary file
-                (`path_ignored`); there is no root (`no_workspace`); or it cannot be resolved (see `explain`).
+                expanded (`invalid_tool_params`). It belongs to this server, or is named like a temporary file
+                (`path_ignored`). There is no root (`no_workspace`). It cannot be resolved (see `explain`).
             PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root
@@ -312,8 +312,8 @@ class Workspace:
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
-            # The folder does not matter, because the path is absolute.
             is_root = location.path == location.root and self._root_above(self._real_path(path)) != ""
+            # `path` is absolute, so it does not matter which location `has` gets.
             is_there = is_root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)

@@ -287,7 +287,7 @@ class _CommandPolicy:
         for file in self._hidden.ignored:
             if contains(file.path, named_path.real_path):
                 question.add(f"it names {named_path.path}, which {file.reason} hides from agents", widens_access=True)
-                # Make the whole hidden folder readable if it contains too many other entries to hide them one by one.
+                # Make the whole hidden folder readable if it contains too many other entries to hide one by one.
                 still_hidden = (
                     part.path
                     for part in remaining_parts(file, (named_path.real_path,))

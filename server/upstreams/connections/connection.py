@@ -192,7 +192,8 @@ class Audience:
     capabilities: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether the client uses the 2026-07-28 revision; true if there may be several clients
+    # whether the client uses the 2026-07-28 revision; also true if there is no client, or if there may be several
+    is_modern: bool
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""

@@ -300,7 +300,8 @@ class TokenStore:
         """Return the login in a file.
 
         Raises:
-            TokenStoreError: The secrets of the login are not stored where the settings say.
+            FileNotFoundError: The file does not exist.
+            TokenStoreError: The file is unusable, or the secrets of the login are not stored where the settings say.
         """
         record = _read(folder, key)
         if record.storage != self.storage:

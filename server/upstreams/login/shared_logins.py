@@ -184,7 +184,7 @@ class SharedLogins:
     async def _seal_again(self) -> bool:
         """Re-encrypt with the first key all logins that another key encrypted, so that the other key can be retired.
 
-        Returns whether all logins were checked; a login that is locked is skipped.
+        Skips logins that are locked. Returns whether no login was skipped.
         """
         is_done = True
         for key in await self._index_keys():

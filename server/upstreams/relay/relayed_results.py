@@ -1,10 +1,10 @@
 """What a client gets from an upstream: readable results with published links, shortened if too long, and errors.
 
-A result is adapted to the client's revision (`readable_result`); everything else in it is unchanged. Its links get the
-URIs that clients know (`with_links`). If it is too long for a conversation, it is written to a private file, and the
-client gets only its beginning (`LargeResults`). The file is stored with the long outputs of commands: no other client
-can read it, and it is removed when its client is forgotten. JSON on one line is split into several lines, so that
-`read_file` and `grep_search` can show it.
+A result is adapted to the client's revision (`readable_result`), and its links get the URIs that clients know
+(`with_links`); everything else in it is unchanged. If it is too long for a conversation, it is written to a private
+file, and the client gets only its beginning (`LargeResults`). The file is stored with the long outputs of commands: no
+other client can read it, and it is removed when its client is forgotten. JSON on one line is split into several lines,
+so that `read_file` and `grep_search` can show it.
 """
 
 from __future__ import annotations
@@ -363,8 +363,8 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, cal
         case ToolError():
             return error
         case UpstreamError():
-            request = f"{error.method} with error" if error.method else "with error"
-            error_text = f"The server {alias} answered {request} {error.code}: {error.error.get('message', '')}"
+            answered_what = f"{error.method} with error" if error.method else "with error"
+            error_text = f"The server {alias} answered {answered_what} {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, error_text)
         case NoAnswerError() | TimeoutError():
             message = (

@@ -299,11 +299,12 @@ def with_visible_form(schema: Any) -> Any:
     fields_by_name = dict(cast("dict[str, Any]", fields))
     for name, raw_field in fields_by_name.items():
         if isinstance(raw_field, dict):
-            field = fields_by_name[name] = dict(cast("dict[str, Any]", raw_field))
+            form_field = fields_by_name[name] = dict(cast("dict[str, Any]", raw_field))
             if visible(name) != name:
-                field.setdefault("title", visible(name))
-            if isinstance(default := field.get("default"), str) and not field.keys() & {"enum", "oneOf", "anyOf"}:
-                field["default"] = visible(default)
+                form_field.setdefault("title", visible(name))
+            has_choices = bool(form_field.keys() & {"enum", "oneOf", "anyOf"})
+            if isinstance(default := form_field.get("default"), str) and not has_choices:
+                form_field["default"] = visible(default)
     return {**cast("dict[str, Any]", visible_schema), "properties": fields_by_name}
 
 

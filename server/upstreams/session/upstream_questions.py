@@ -10,7 +10,7 @@ upstream only after the client has answered.
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` says which of them the client gets, and
 `next_round` puts the answers into the next request.
 
-The number of background tasks for one upstream is bounded.
+The number of background tasks per session is bounded.
 """
 
 from __future__ import annotations
@@ -470,7 +470,7 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
-        state, `refusals` maps the upstream's key of each refused question to its answer, and `keys` maps each changed
+        state, `refused` maps the upstream's key of each refused question to its answer, and `keys` maps each changed
         key to the upstream's.
     """
     requests_by_key = as_mapping(requests)

@@ -660,7 +660,8 @@ async def sse_streams(
 class SseWriter(_Writer):
     """Speaks the older HTTP+SSE transport.
 
-    Responses arrive on the stream; if a request cannot be sent, an error response for it is put into the inbox.
+    Responses arrive on the stream. If a request cannot be sent, or the server refuses it, an error response for it is
+    put into the inbox.
     """
 
     takes_headers = False

@@ -95,7 +95,7 @@ async def served(
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}} if root else {}, {}), "network")
     http = HttpSettings.model_construct(port=0, session_idle=idle_seconds * 1000)
     options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}), issuer=issuer)
-    web = WebApp(app, options, lambda: True, most_sessions=MOST)
+    web = WebApp(app, options, lambda: True, max_sessions=MOST)
     with open_socket(options) as listener:
         config = uvicorn.Config(web, http=ClientConnection, log_config=None, lifespan="on", ws="none")
         server = uvicorn.Server(config)

@@ -144,7 +144,7 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
             file.write_text("#" * (MAX_IGNORE_FILE_BYTES + 1))
     (root / "a.txt").write_text("a")
     workspace = Workspace([str(root)])
-    for look in (agent_ignore_file, partial(refuse_hidden, verb="read")):
+    for look in (agent_ignore_file, partial(refuse_hidden, participle="read")):
         with pytest.raises(ToolError, match="unknown what it hides") as caught:
             look(workspace, workspace.locate("a.txt"))
         assert caught.value.code is ToolErrorType.PATH_IGNORED

@@ -208,7 +208,7 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
     for content in ("one\n", "two\n", "three\n"):
         await write(context, "a.txt", content)
     error = await refusal(context, 1)
-    assert "It was changed by 3, 2: undo these first, in this order, or edit the file." in error.message
+    assert "changed again by change 3, change 2: undo these first, in this order, or edit the file." in error.message
     for _ in range(3):
         await undo(context)
     assert not (root / "a.txt").exists()
@@ -225,14 +225,14 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
         "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. "
         "Changes since then:"
     )
-    assert f"It was changed by another client: {theirs}" in (await refusal(context)).message
+    assert f"The file was changed again by another client: {theirs}" in (await refusal(context)).message
     await write(other, "a.txt", "three\n")
     await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
-    assert f"It was changed by 4, another client: {theirs}" in (await refusal(context, 1)).message
+    assert f"The file was changed again by change 4, another client: {theirs}" in (await refusal(context, 1)).message
     assert "There is no file change 3 " in (await refusal(context, 3)).message
-    assert "It was changed by another client, 3: only the user" in (await refusal(other, 2)).message
+    assert "The file was changed again by another client, change 3: only the user" in (await refusal(other, 2)).message
     # A person sees them all.
-    with pytest.raises(ToolError, match="changed by 4, 3, 2: undo these first"):
+    with pytest.raises(ToolError, match="changed again by change 4, change 3, change 2: undo these first"):
         plan_for_person(journal, context.workspace, 1)
 
 

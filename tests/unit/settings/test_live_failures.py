@@ -161,7 +161,7 @@ async def main(when):
     async with anyio.create_task_group() as tasks:
         custom.change(after.settings, tasks)
         with anyio.fail_after(50):
-            await custom.discovery.known.wait()
+            await custom.discovery.finished.wait()
     print(json.dumps(custom.discovery.state.status))
     await commands.aclose(())
 

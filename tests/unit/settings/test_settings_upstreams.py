@@ -88,7 +88,7 @@ def test_two_names_that_become_one_alias_are_an_error_that_names_both(file: Path
         load(file, {"mcpServers": {"a.b": {"command": "x"}, "a b": {"command": "y"}}})
     assert str(caught.value) == (
         f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; "
-        "rename one, with letters, digits, - and single _ only."
+        "rename one, using only letters, digits, - and single _."
     )
 
 

@@ -307,13 +307,13 @@ def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
     return parts
 
 
-def _truncate(pieces: Iterable[str], additions: int, removals: int) -> Diff:
-    hunks: list[str] = []
+def _truncate(lines: Iterable[str], additions: int, removals: int) -> Diff:
+    shown_lines: list[str] = []
     room = MAX_DIFF_CHARS
-    for piece in pieces:
-        if len(piece) > room:
-            hunks.append(f"{piece[:room]}\n[the diff is cut here; in total +{additions} -{removals} lines]\n")
-            return Diff("".join(hunks), additions, removals, truncated=True)
-        hunks.append(piece)
-        room -= len(piece)
-    return Diff("".join(hunks), additions, removals, truncated=any(_IN_PART in piece for piece in hunks))
+    for line in lines:
+        if len(line) > room:
+            shown_lines.append(f"{line[:room]}\n[the diff is cut here; in total +{additions} -{removals} lines]\n")
+            return Diff("".join(shown_lines), additions, removals, truncated=True)
+        shown_lines.append(line)
+        room -= len(line)
+    return Diff("".join(shown_lines), additions, removals, truncated=any(_IN_PART in line for line in shown_lines))

@@ -186,7 +186,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode the content of a file, or return `None` if it is not text. A missing file only_undoable as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     decoded = decode_unless_binary(data)
@@ -211,10 +211,11 @@ def _explain_later_changes(
     later = [later_change for later_change in of_file if later_change.id > change.id]
     # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
     names = [
-        str(later_change.id) if client in (None, later_change.client) else "another client" for later_change in later
+        f"change {later_change.id}" if client in (None, later_change.client) else "another client"
+        for later_change in later
     ]
     if names:
-        message += f" It was changed by {', '.join(name for name, _ in groupby(names))}: "
+        message += f" The file was changed again by {', '.join(name for name, _ in groupby(names))}: "
         if "another client" in names:
             message += "only the user can undo another client's change (coretools-mcp undo), so edit the file instead."
         else:

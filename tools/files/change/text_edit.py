@@ -327,9 +327,8 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     old_indentations = {indentation_of(line) for line in old}
-    agreements: list[
-        tuple[bool, bool]
-    ] = []  # for each line, whether it is indented like `old`, and whether like the file
+    # For each line, whether it is indented like `old`, and whether like the file
+    agreements: list[tuple[bool, bool]] = []
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = indentation == indentation_of(old_line), indentation == indentation_of(raw_line)
@@ -503,8 +502,8 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
         return
     text, old_lf, new_lf = _lf_head(haystack, MAX_CHARS), to_lf(old), to_lf(new)
 
-    def contains(text: str, old_lf: str) -> bool:
-        return not old_lf or find_text(text, old_lf, 0, haystack.checkpoint) >= 0
+    def contains(text: str, needle: str) -> bool:
+        return not needle or find_text(text, needle, 0, haystack.checkpoint) >= 0
 
     lines = old_lf.split("\n")
     if all(_LINE_PREFIX.match(line) for line in lines if line.strip()) and contains(

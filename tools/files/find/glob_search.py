@@ -97,8 +97,8 @@ def expand_braces(pattern: str) -> list[str]:
     return list(dict.fromkeys(groups[0][1]))
 
 
-def _check_size(count: int, chars: int) -> None:
-    if count > MAX_ALTERNATIVES:
+def _check_size(pattern_count: int, chars: int) -> None:
+    if pattern_count > MAX_ALTERNATIVES:
         raise PatternRefusedError(f"its braces expand to more than {MAX_ALTERNATIVES} patterns; use fewer")
     if chars > MAX_EXPANDED_CHARS:
         raise PatternRefusedError(f"its braces expand to more than {MAX_EXPANDED_CHARS} characters; use fewer")

@@ -39,10 +39,10 @@ _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 class Source:
     """Random access to a file's bytes (without a byte order mark), and the file's line separator."""
 
-    def __init__(self, stream: BinaryIO, size: int, offset: int = 0) -> None:
+    def __init__(self, stream: BinaryIO, size: int, bom_length: int = 0) -> None:
         self._stream = stream
-        self._offset = offset
-        self.size = size - offset
+        self._bom_length = bom_length
+        self.size = size - bom_length
         head = self.read_at(0, STEP)
         if b"\n" not in head:
             head = self.read_at(0, BLOCK)
@@ -55,7 +55,7 @@ class Source:
 
     def read_at(self, position: int, length: int) -> bytes:
         """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return fewer."""
-        self._stream.seek(position + self._offset)
+        self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
             data += block
@@ -102,7 +102,8 @@ class LineIndex:
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
         """Continue counting until `endings` line endings are counted, the file ends, or `SOUGHT_BYTES` have been read.
 
-        Returns a new index. If `endings` is `None`, only the end of the file or `SOUGHT_BYTES` end the count.
+        Returns the resulting index; this index is not changed. If `endings` is `None`, only the end of the file or
+        `SOUGHT_BYTES` end the count.
         """
         if self.is_complete or (endings is not None and self.ending_count >= endings):
             return self

@@ -118,7 +118,7 @@ def extract(
     end = ""
     try:
         with (
-            _free_slot(name, signal),
+            _reserved_slot(name, signal),
             DocumentWorker(
                 "pdf", *arguments, document=file.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
             ) as worker,
@@ -195,8 +195,11 @@ def extract(
 
 
 @contextmanager
-def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait for a free slot. Only a few calls may wait, because each occupies a thread that other calls need."""
+def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
+    """Wait for a free slot, and occupy it.
+
+    Only a few calls may wait, because each occupies a thread that other calls need.
+    """
     if not _running.acquire(blocking=False):
         busy_error = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
@@ -258,8 +261,8 @@ def read_pdf(
     known_lines = count_lines(pdf_text.text, "\n")
     if not line_window.count:
         text = (
-            f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. "
-            f"{note}"
+            f"The text of {pdf_text.page_range} has {known_lines} {'line' if known_lines == 1 else 'lines'}; offset "
+            f"{line_window.first} is past its end. {note}"
         )
         return Reading((TextPart(text),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
     # Further lines exist only if the remaining pages can be read.

@@ -71,7 +71,7 @@ class _DefaultExcludes:
 class Candidate(NamedTuple):
     """A file that may be read.
 
-    There may be very many candidates, so a location is created only for files that are read.
+    There may be very many candidates, so a location is created only when it is needed.
     """
 
     path: str

@@ -205,7 +205,7 @@ class ContentSearch:
         self._link_targets, self.refusals = targets, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
-        """Yield each matching file with its first matching lines, preceded by the folder that its path is relative to.
+        """Yield a pair for each matching file: the folder that its path is relative to, and its first matching lines.
 
         Raises a `RefusedQueryError` for an unusable pattern.
         """
