@@ -42,7 +42,7 @@ else:
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
 LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
-# Maximum number of searches for running processes, because a search may miss processes that replace each other
+# Maximum number of searches without a result, because a search may miss running processes that replace each other
 MAX_SEARCHES = 50
 KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
 # Computed once, because the computation takes a twelfth as long as starting a shell.

@@ -61,9 +61,8 @@ logger = logging.getLogger(__name__)
 # in a user namespace. `core_pattern` alone could run a program outside the sandbox.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
-SETTLE_SECONDS = (
-    8.0  # how long a result waits for the check of files left by the command; later findings are not reported
-)
+# How long a result waits for the check of files left by the command; later findings are not reported
+SETTLE_SECONDS = 8.0
 NOT_AS_INTENDED = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."
@@ -100,7 +99,7 @@ class ViewSetup:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
-        self._rule_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
+        self._limited_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
         # the host, so that a later step must make them.
         self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
@@ -164,7 +163,7 @@ class ViewSetup:
         # A workspace may be in a system folder such as /opt.
         if (
             (parent in FIXED or is_inside(parent, SYSTEM))
-            and path not in self._rule_paths
+            and path not in self._limited_paths
             and not is_inside(parent, self._roots)
         ):
             return path
