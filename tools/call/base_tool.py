@@ -325,9 +325,9 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
         ignored.
         """
-        normalised, used_names = self._normalised(arguments)
+        normalised, original_names = self._normalised(arguments)
         params = bind(self.name, self.params_model, self._own_schema, normalised)
-        self.check(params, used_names)
+        self.check(params, original_names)
         if not self.behaviour.read_only and (problem := self._about_unknown(normalised, is_refused=True)):
             raise InvalidToolParamsError(self.name, problem)
         return params
@@ -339,8 +339,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return self._about_unknown(self._normalised(arguments)[0], is_refused=False)
 
     def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        renamed, used_names = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
-        return self.normalise(renamed), used_names
+        renamed, original_names = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
+        return self.normalise(renamed), original_names
 
     def _about_unknown(self, arguments: Mapping[str, Any], *, is_refused: bool) -> str:
         return about_unknown(

@@ -84,19 +84,20 @@ def rename(
             f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those in the schema.",
         )
     renamed: dict[str, Any] = {}
-    used_names: dict[str, str] = {}
+    original_names: dict[str, str] = {}
     for name, value in arguments.items():
         canonical = spellings.get(folded(name), name)
         if value is None or (canonical not in required and _is_empty(value, {})):
             continue
         if canonical in renamed and renamed[canonical] != value:
             raise InvalidToolParamsError(
-                tool, f"'{used_names[canonical]}' and '{name}' mean the same but have different values; give only one."
+                tool,
+                f"'{original_names[canonical]}' and '{name}' mean the same but have different values; give only one.",
             )
         if canonical not in renamed or name == canonical:
-            used_names[canonical] = name
+            original_names[canonical] = name
         renamed[canonical] = value
-    return renamed, used_names
+    return renamed, original_names
 
 
 def folded(name: str) -> str:

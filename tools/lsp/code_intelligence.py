@@ -96,8 +96,8 @@ class CodeIntelligence:
     Args:
         starter: Starts the programs, and ensures that they exit when this server exits.
         folders: Provides the private folders that the programs may write to.
-        find_hidden: Returns what rules deny to a read-only program of a client with the given rights, and why this
-            cannot be fully enforced (empty if it can). Blocking.
+        find_hidden: Returns what rules deny to a program that only reads, for a client with the given rights, and why
+            this cannot be fully enforced (empty if it can). Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 
