@@ -110,7 +110,7 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # The paths in `seen` and `writable` that consent opens. The others are opened by allow rules
+    # The paths in `seen` and `writable` in which consent also opens the files that ask rules or agent-ignore files hide
     opened: dict[str, None] = field(default_factory=dict[str, None])
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
@@ -330,10 +330,9 @@ class _CommandPolicy:
             return
         # A trailing separator marks a folder to be created.
         path = os.path.join(named_path.real_path, "") if is_absent else named_path.real_path
+        (question.writable if can_be_written else question.seen)[path] = None
         if self._is_allowed_path(named_path.real_path, Access.WRITE if may_write else Access.READ):
-            (question.writable if can_be_written else question.seen)[path] = None
             return
-        question.open(path, to_write=can_be_written)
         question.add(f"it names {named_path.path}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
         is_whole = os.path.dirname(named_path.real_path) == os.sep or contains(named_path.real_path, self._request.home)
