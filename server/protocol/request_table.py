@@ -199,6 +199,7 @@ class RequestTable:
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
         self.instructions: str | None = None  # for clients that connect from now on
+        # Set in `App._make_table`; most tool calls end in the middleware `ToolRequests.dispatch`.
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}

@@ -104,8 +104,8 @@ class ClientTable:
             if key != STDIO_KEY:
                 self._schedule_cleanup(self.idle_seconds)
             principal = principal_of(ctx.http_request)
-            owner = principal.readable_name or principal.unique_name if principal is not None else ""
-            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
+            owner_name = principal.readable_name or principal.unique_name if principal is not None else ""
+            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner_name=owner_name)
             client = Client(
                 state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
             )

@@ -5,7 +5,7 @@ the search results, because prompt caches depend on it. `ToolRequests.dispatch` 
 the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
 `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that dialog, all
 of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool that is
-called, which `tools.call.consent.accept` checks.
+called, which `tools.call.consent.require_consent` checks.
 """
 
 from __future__ import annotations

@@ -392,6 +392,7 @@ class Dispatcher:
                     incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
                     self._running.add(incoming)
             case Response() | ErrorResponse():
+                # `send_request` waits for this future.
                 future = self._questions.get(comparable_id(message.id)) if message.id is not None else None
                 if future is None or future.done():
                     return

@@ -219,7 +219,10 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request. It ends with the response, then calls `on_end`."""
+    """The stream of one request.
+
+    It ends with the response, then calls `on_end`, which for a session is `HttpSession._forget_streams`.
+    """
 
     silent_seconds: ClassVar[float] = 1.0
     """Seconds to wait for a message before the HTTP response starts without one, so that the client sees that its

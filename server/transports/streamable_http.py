@@ -126,10 +126,10 @@ NO_SESSION = (
 class HttpSession:
     """The session of a handshake-era client."""
 
-    def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
+    def __init__(self, table: RequestTable, owner: object, principal_name: str) -> None:
         self.id = uuid.uuid4().hex
         self.owner = owner  # the owner of the token with which the session was opened
-        self.principal = principal  # used for counting sessions
+        self.principal_name = principal_name  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
@@ -146,6 +146,7 @@ class HttpSession:
 
     def new_stream(self) -> RequestStream:
         self._streams += 1
+        # If the client leaves early, `send_stream` returns before the stream ends, so `_forget_streams` must run again.
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
@@ -211,9 +212,9 @@ class Sessions:
         session = self._sessions.get(name)
         return session if session is not None and session.owner == owner else None
 
-    def open(self, owner: object, principal: str) -> HttpSession:
+    def open(self, owner: object, principal_name: str) -> HttpSession:
         """Open a session, which counts as busy until it is released."""
-        session = HttpSession(self._table, owner, principal)
+        session = HttpSession(self._table, owner, principal_name)
         self._sessions[session.id] = session
         self.take(session)
         while len(self._sessions) > self._max_sessions:
@@ -234,7 +235,7 @@ class Sessions:
         session.requests += 1
         if session.id not in self._sessions:
             return  # the session was closed in the meantime
-        group = self._principals.setdefault(session.principal, _PrincipalSessions())
+        group = self._principals.setdefault(session.principal_name, _PrincipalSessions())
         group.silent.pop(session.id, None)
         group.busy[session.id] = session
 
@@ -243,7 +244,7 @@ class Sessions:
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
-        group = self._principals[session.principal]
+        group = self._principals[session.principal_name]
         del group.busy[session.id]
         session.silent_since = time.monotonic()
         group.silent[session.id] = session
@@ -252,11 +253,11 @@ class Sessions:
         """End a session at once; its cancelled requests may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
-        group = self._principals[session.principal]
+        group = self._principals[session.principal_name]
         group.silent.pop(session.id, None)
         group.busy.pop(session.id, None)
         if not group.count:
-            del self._principals[session.principal]
+            del self._principals[session.principal_name]
         task = asyncio.create_task(session.aclose())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -398,6 +399,7 @@ class StreamableHttp:
                 return
             if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
+            # Another task puts the response into `stream`.
             session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
                 await say_accepted(send)
@@ -498,7 +500,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _connection_of(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender; raises `MCPError` if a header differs from the field it repeats."""
+        """Return the connection of a request's sender; raises `MCPError` if headers contradict its body."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for header_name, _ in headers if header_name == name) > 1:
