@@ -468,10 +468,10 @@ class Dashboard:
     async def _show_undo(self, request: Request) -> Response:
         session = self._session(request)
         _, plan = await self._planned_undo(request)
-        question = plan.question("")
-        lines = visible(question.file_diff).rstrip("\n").split("\n")
-        lines += [CUT_HERE] if question.truncated else []
-        context = {"question": question.title, "lines": lines, "state": plan.state}
+        confirmation = plan.confirmation("")
+        lines = visible(confirmation.file_diff).rstrip("\n").split("\n")
+        lines += [CUT_HERE] if confirmation.truncated else []
+        context = {"question": confirmation.title, "lines": lines, "state": plan.state}
         return await self._render("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **context)
 
     async def _undo(self, request: Request) -> Response:
