@@ -106,7 +106,7 @@ class HiddenName:
     """An item that is not listed, because its name is taken."""
 
     origin: Origin
-    name: str  # the name that it would have
+    name: str  # the published name that it would otherwise have
     holder: str  # a description of that name's owner
     way_out: str  # another name that still reaches the item; empty if there is none
 

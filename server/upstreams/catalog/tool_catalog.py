@@ -275,7 +275,7 @@ class ToolCatalog:
         """Approve a tool as it was shown to a person.
 
         Raises:
-            ToolError: The tool has changed since, or the approval cannot be written.
+            ToolError: The tool has changed since it was shown, or the approval cannot be written.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
         if lock is None or tool.block.lock_problem or outdated_reason:
@@ -299,8 +299,8 @@ class ToolCatalog:
             raise ToolError(ToolErrorType.EXECUTION_DENIED, message)
         await self.approve(tool)
         return ToolResult(
-            f"The user has approved the current version of {tool.name}; it was not called. List the tools again for "
-            "its description and arguments, then call it with the arguments that it needs."
+            f"The user has approved the current version of {tool.name}; it was not called. List the tools again to "
+            "see its description and arguments, then call it with the arguments that it needs."
         )
 
     def tools_for_apps(self, name: str) -> list[str]:

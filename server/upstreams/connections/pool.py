@@ -452,7 +452,7 @@ class UpstreamPool:
         awaited_upstreams: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            # A bare name used by apps, which any server may own
+            # Whether this may be a bare name used by an app. Any server may own such a name.
             is_bare = not is_found and owner.entry.prefix == "alias"
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):

@@ -1,6 +1,7 @@
 """Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
 
-In published copies, invisible characters in titles and descriptions are made visible, as in the forms of questions.
+In published copies of items, and in elicitation forms, invisible characters in titles and descriptions are made
+visible.
 """
 
 from __future__ import annotations

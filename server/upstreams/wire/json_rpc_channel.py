@@ -100,7 +100,7 @@ class Challenge:
     def could_be_met(self) -> bool:
         """Whether a login could help.
 
-        It does not help if the status is 403 and the response names no authentication scheme.
+        A login does not help if the status is 403 and the response names no authentication scheme.
         """
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
@@ -395,7 +395,7 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """Return the result, ignoring everything else. Raises a `RelayError` if there is none."""
+        """Return the result, and ignore all other events. Raises a `RelayError` if there is none."""
         while True:
             event = await self.next()
             if isinstance(event, RpcAnswer):
@@ -639,8 +639,7 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. This pattern counts only at the start of a message, because the rest of a message may
-contain any text.
+"""The start of a response. Only the start of a message is matched, because the rest of a message may contain any text.
 """
 
 
