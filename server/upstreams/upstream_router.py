@@ -197,7 +197,7 @@ class UpstreamRouter:
         self._tasks: TaskGroup | None = None
         self._denial_reasons: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        # By session, when the listing of its skills last timed out
+        # Maps each session to the time at which listing its skills last timed out
         self._timed_out_at: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None

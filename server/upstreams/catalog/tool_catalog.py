@@ -80,7 +80,7 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved_names)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        # By alias, a digest of the settings with which the upstream is reached
+        # Maps each alias to a digest of the settings that say how to reach the upstream
         self._reach_digests: Mapping[str, str] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
@@ -90,11 +90,11 @@ class ToolCatalog:
         self._blocks: dict[str, dict[str, ToolBlock]] = {}  # by alias and name
         # By alias and name, the `ToolBlock.standing` that was last logged
         self._logged_standings: dict[str, dict[str, str]] = {}
-        # By alias, the tools that the upstream's apps may call, with the names that the apps use
+        # Maps each alias to the tools that the upstream's apps may call, each with the name that the apps use
         self._for_apps: dict[str, dict[str, str]] = {}
         self._stored_aliases: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """By alias, the names from the last run that are missing from the first list of this run."""
+        """Maps each alias to the names from the last run that are missing from the first list of this run."""
         self._history = ToolHistory()
         self._prepared: dict[str, dict[str, _PreparedTool]] = {}
         self._tools: dict[Origin, DiscoveredMCPTool] = {}

@@ -162,7 +162,7 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-# Groups of related words, from the file next to this module: actions, and all others.
+# Groups of related words, from the file next to this module: groups of actions, and all other groups.
 _ACTION_GROUPS, _THING_GROUPS = (
     [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
     for part in (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8").split("# things\n")

@@ -102,7 +102,7 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: The entries, keyed by alias, in the order of the configuration.
+        entries: The entries, keyed by alias, in the order in which they are configured.
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.

@@ -573,7 +573,11 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request, and return its result. Raises a `TimeoutError` if the upstream does not read it in time."""
+        """Send a request, and return its result.
+
+        Raises:
+            TimeoutError: The upstream did not read the request in time.
+        """
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)

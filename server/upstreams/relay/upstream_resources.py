@@ -113,7 +113,7 @@ class ResourceRoutes:
     """The published URIs of all resources and templates, and the upstream and URI that each of them stands for.
 
     Args:
-        upstreams: The upstreams, in the order of the configuration.
+        upstreams: The upstreams, in the order in which they are configured.
         aliases: Reserved names. In a URI, an alias before a plus sign always means the upstream with that alias, even
             if that upstream is not running.
         is_ours: Returns whether this server itself serves a URI or template.
@@ -134,8 +134,8 @@ class ResourceRoutes:
         self._is_alone = is_alone
         self._schemes: dict[str, set[str]] = {}  # by scheme, the aliases of the upstreams that use it
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """By scheme, each template's owner, and the literal parts between the template's expressions."""
-        # By scheme, the aliases treated as matching every URI with that scheme.
+        """Maps each scheme to its templates: for each, the owner, and the literal parts between the expressions."""
+        # Maps each scheme to the aliases treated as matching every URI with that scheme.
         self._whole_schemes: dict[str, set[str]] = {}
         self._prefixed_uris = set[tuple[str, str]]()
         """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are

@@ -176,7 +176,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list. Items that have not changed since the last time are not checked again.
+    """Read all pages of one list. Items that have not changed since it was last read are not checked again.
 
     Raises:
         IsThisServerError: The list has come through this server itself.

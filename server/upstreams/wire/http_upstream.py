@@ -321,7 +321,7 @@ class _Writer:
         self._client = client
         self._url = url
         self._tasks = tasks
-        # By id of an open request, the scope that cancels it, and whether its revision is 2026-07-28.
+        # Maps the id of each open request to the scope that cancels it, and to whether its revision is 2026-07-28.
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}
         self._newest_id = 0  # the id of the latest request
 

@@ -456,10 +456,12 @@ class JsonRpcChannel:
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
+    """Maps the id of each abandoned request to its client, and to the time until which it counts as unfinished; oldest
+    first.
+    """
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
-    unfinished. The empty key stands for all clients above the limit.
+    """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
+    count as unfinished. The empty key stands for all clients above the limit.
     """
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
