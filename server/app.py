@@ -94,10 +94,8 @@ class App:
             on_forget=self._forget,
             replica=replica.name if replica.store.is_shared else "",
         )
-        confirmation = settings.confirmation
-        self._consent = ConsentPolicy(
-            confirmation.when_unavailable, confirmation.timeout / 1000, confirmation.style, replica
-        )
+        consent = settings.confirmation
+        self._consent = ConsentPolicy(consent.when_unavailable, consent.timeout / 1000, consent.style, replica)
         self._journal = LazyJournal(report)
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)

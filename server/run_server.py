@@ -60,9 +60,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         async def serve_client(app: App) -> None:
             def runs_command(name: str) -> bool:
-                return (
-                    registered_tool := app.registry.find(name)
-                ) is not None and registered_tool.kind is ToolKind.EXECUTE
+                tool = app.registry.find(name)
+                return tool is not None and tool.kind is ToolKind.EXECUTE
 
             if sys.stdin.isatty():
                 sys.stderr.write(WAITING_NOTE)

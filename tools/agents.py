@@ -33,7 +33,7 @@ class AgentCommand:
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Names of this server's environment variables that the agent inherits, in addition to those that all commands do
+    # Names of this server's environment variables that the agent inherits, besides those that all commands inherit
     inherit_env: tuple[str, ...] = ()
     prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
     output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
@@ -165,11 +165,7 @@ async def run_agent(
     from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
     from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
     from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size  # noqa: PLC0415
-    from tools.shell.running_program import (  # noqa: PLC0415
-        OUTPUT_CHARS,
-        Ending,
-        OutputSnapshot,
-    )
+    from tools.shell.running_program import OUTPUT_CHARS, Ending, OutputSnapshot  # noqa: PLC0415
 
     environment = agent.environment(server_environment)
     search_path = environment.get("PATH", "")
@@ -207,8 +203,5 @@ async def run_agent(
         note = f"Note: the agent printed {size(output.total)}. Only the beginning and end of its answer are shown."
         content = [TextPart(f"{note}{file_note}\n\n{text}"), *kept_output(output, "output of the agent")]
     facts = program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file)
-    return ToolResult(
-        llm_content=content,
-        return_display=text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]",
-        facts={"agent": agent.name, **facts},
-    )
+    display = text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]"
+    return ToolResult(llm_content=content, return_display=display, facts={"agent": agent.name, **facts})

@@ -94,7 +94,7 @@ class RunningServer:
         return self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls to a tool whose arguments are unknown, and the reason for it."""
+        """Return the decision about calls to a tool if their arguments are unknown, and the reason for it."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -117,7 +117,7 @@ class RunningServer:
         self.runner.policy.switch(name, is_on=is_on)
         self.on_switch()
 
-    def stopped_tool(self, name: str) -> BlockedMCPTool | None:
+    def blocked_tool(self, name: str) -> BlockedMCPTool | None:
         """Return the tool with this name, if it is blocked until somebody approves it."""
         tool = self.live.registry.find(name)
         return tool if isinstance(tool, BlockedMCPTool) else None

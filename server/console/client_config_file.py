@@ -97,7 +97,7 @@ class InstallRecord:
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
     after: str | None = None
     backup: str = ""  # the file name of the backup, in the private folder
-    is_exact: bool = False  # whether the file differs from the original only by the installed entry
+    is_exact: bool = False  # whether the file differs from the original only by what the install changed
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -190,13 +190,13 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
     name, display_path = target.name, visible_line(target.path)
     try:
         servers = target.servers(content)
-        own_entries = own_names(servers)
+        own_entry_names = own_names(servers)
         record = InstallRecord(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
-            hint = f" It is installed as {visible_line(own_entries[0])}: use --name." if own_entries else ""
+            hint = f" It is installed as {visible_line(own_entry_names[0])}: use --name." if own_entry_names else ""
             raise CommandFailure(f"there is no server {name} in {display_path}, so nothing was changed.{hint}")
-        if name in servers and name not in own_entries:
+        if name in servers and name not in own_entry_names:
             message = f"the server {name} in {display_path} does not start coretools-mcp, so it was not removed"
             raise CommandFailure(f"{message}. If coretools-mcp has another name there, give that name with --name.")
         backup = b"" if record.before is not None and not record.backup else None  # an empty file has no backup
@@ -213,9 +213,9 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         # Even if the entry was removed by hand, the moved servers are put back.
         new_content = target.without_entry(content or b"", name) if name in servers else content or b""
         moved_servers = target.servers(backup) if record.moved else {}
-        for server in record.moved:
-            if server in moved_servers and server not in servers:
-                new_content = target.with_entry(new_content, server, moved_servers[server])
+        for moved_name in record.moved:
+            if moved_name in moved_servers and moved_name not in servers:
+                new_content = target.with_entry(new_content, moved_name, moved_servers[moved_name])
         if record.made_section and not target.servers(new_content):
             new_content = without_member(new_content, target.client.path, target.path, MAX_CLIENT_BYTES)
     except SettingsError as error:

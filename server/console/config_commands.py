@@ -146,8 +146,7 @@ def import_servers(
             present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
         }
         new_content = with_entries(content, SECTION, entries)
-        problems = problems_of(new_content, own_file, environ)
-        if problems:
+        if problems := problems_of(new_content, own_file, environ):
             raise SettingsError(problems)
         return new_content
 
@@ -281,9 +280,8 @@ def add(
         suggestion = f" {alias_of(name)} would work." if name else ""
         message = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
-    words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
-    is_chain = any(word.startswith(("--config", "--settings")) for word in words)
+    is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
@@ -300,9 +298,8 @@ def add(
     try:
         present = names_by_alias(parse(old_content or b"", path))
         if name in present and not replaces:
-            raise CommandFailure(
-                f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
-            )
+            message = f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
+            raise CommandFailure(message)
         place = (SECTION, present.get(name, name))
         check_keys(old_content, place, path)
         new_content = with_member(old_content or b"", place, entry, path)
@@ -409,7 +406,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace values of secret environment variables in the entry with references. Return the keys of other secrets."""
+    """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
     names_by_value = {
         value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
     }
@@ -487,7 +484,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
-    async def check() -> int:
+    async def try_server() -> int:
         app = App(report, "stdio")
         async with app.running():
             with anyio.move_on_after(CHECK_SECONDS):
@@ -512,4 +509,4 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
                 note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
-    return anyio.run(until_signal, check)
+    return anyio.run(until_signal, try_server)

@@ -86,12 +86,7 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately, or all of them at the end as JSON.
-
-    Return exit code 1 if something that is configured does not work.
-
-    All checks run concurrently, each with its own deadline, so together they take as long as the slowest one.
-    """
+    """Print each finding immediately, or all at the end as JSON. Return 1 if something configured does not work."""
     spinner = Spinner()
     running: list[str] = []  # checks and servers that are still running
 
@@ -130,10 +125,9 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     async def run_all() -> int:
         app = App(report, "stdio")
         async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
-            running.extend(map(_name_of, results))
-            running.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
+            running.extend((*map(_name_of, results), *(f"server {upstream.alias}" for upstream in app.pool.upstreams)))
             app.start_upstreams()
-            async with anyio.create_task_group() as group:
+            async with anyio.create_task_group() as group:  # so all checks together take as long as the slowest one
                 for check in results:
                     group.start_soon(run, check, app)
             await app.pool.end_within(END_SECONDS)
@@ -141,8 +135,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
-    for result in results.values():
-        findings.extend(result)
+    findings.extend(finding for result in results.values() for finding in result)
     is_usable = all(finding.health != "broken" for finding in findings)
     if as_json:
         show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, findings))})
@@ -319,8 +312,8 @@ async def check_discovery(app: App, findings: Findings) -> None:
     elif state.status is DiscoveryStatus.FAILED:
         findings.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
     else:
-        warning_count = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
-        findings.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{warning_count}")
+        warning_note = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
+        findings.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{warning_note}")
 
 
 async def check_programs(app: App, findings: Findings) -> None:

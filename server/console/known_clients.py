@@ -343,46 +343,39 @@ def _milliseconds(seconds: Any) -> Any:
 
 
 def _convert_entry(
-    name: str,
-    client_entry: Tree,
-    key_map: Mapping[str, str],
-    path: str,
-    client: ClientConfig | None,
-    diagnostics: Diagnostics,
+    name: str, raw: Tree, key_map: Mapping[str, str], path: str, client: ClientConfig | None, diagnostics: Diagnostics
 ) -> Tree:
     """Convert the entry of a server; `key_map` maps the client's own keys to those of coretools-mcp."""
     own_keys = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
-    client_entry = {key_map.get(key, key): value for key, value in client_entry.items()}
-    program: Any = client_entry.get("command")
+    raw = {key_map.get(key, key): value for key, value in raw.items()}
+    program: Any = raw.get("command")
     if isinstance(program, list) and program:  # the whole command in one list
-        client_entry |= {"command": program[0], "args": program[1:]}
-    if client_entry.get("type") in ("local", "remote"):
-        del client_entry["type"]
+        raw |= {"command": program[0], "args": program[1:]}
+    if raw.get("type") in ("local", "remote"):
+        del raw["type"]
     if isinstance(program, dict):  # the format of older versions of Zed
-        client_entry |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
+        raw |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
     # Codex lists names of variables instead of values.
-    headers = {name: f"${{{value}}}" for name, value in table_at(client_entry, "env_http_headers").items()}
-    token = client_entry.get("bearer_token_env_var")
+    headers = {name: f"${{{value}}}" for name, value in table_at(raw, "env_http_headers").items()}
+    token = raw.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
-    client_entry |= {
-        own_key: _milliseconds(client_entry[key]) for key, own_key in _IN_SECONDS.items() if key in client_entry
-    }
-    if "timeout" in client_entry and not _is_time(client_entry["timeout"]):
-        del client_entry["timeout"]
+    raw |= {own_key: _milliseconds(raw[key]) for key, own_key in _IN_SECONDS.items() if key in raw}
+    if "timeout" in raw and not _is_time(raw["timeout"]):
+        del raw["timeout"]
         diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was ignored.")
     if _COUNTS_SECONDS.search(path):
-        if "timeout" in client_entry:
-            client_entry["timeout"] = _milliseconds(client_entry["timeout"])
-    elif "tool_timeout_sec" not in client_entry and not (client is not None and client.counts_milliseconds):
-        limit = client_entry.get("timeout", LIKELY_SECONDS)
+        if "timeout" in raw:
+            raw["timeout"] = _milliseconds(raw["timeout"])
+    elif "tool_timeout_sec" not in raw and not (client is not None and client.counts_milliseconds):
+        limit = raw.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
-            client_entry["timeout"] = _milliseconds(limit)
-            warning = f"{limit}, which was read as seconds: {client_entry['timeout']} ms here"
+            raw["timeout"] = _milliseconds(limit)
+            warning = f"{limit}, which was read as seconds: {raw['timeout']} ms here"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {warning}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
-        client_entry.pop(key, None)
-    for key, value in client_entry.items():
+        raw.pop(key, None)
+    for key, value in raw.items():
         if key == "oauth" and isinstance(value, dict):
             login = cast("Tree", value)
             entry[key] = {own_key: login[own_key] for own_key in keys_of(OAuthSettings) if own_key in login}

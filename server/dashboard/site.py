@@ -432,7 +432,7 @@ class Dashboard:
 
     async def _change_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
-        blocked_tool = self._running_server.stopped_tool(name) if action == "approve" else None
+        blocked_tool = self._running_server.blocked_tool(name) if action == "approve" else None
         # The approval is for the version that the page showed.
         form = await self._checked_form(request, name if blocked_tool is None else blocked_tool.version)
         if blocked_tool is not None:
@@ -468,10 +468,10 @@ class Dashboard:
     async def _show_undo(self, request: Request) -> Response:
         session = self._session(request)
         _, plan = await self._planned_undo(request)
-        question = plan.question("")
-        lines = visible(question.file_diff).rstrip("\n").split("\n")
-        lines += [CUT_HERE] if question.truncated else []
-        context = {"question": question.title, "lines": lines, "state": plan.state}
+        confirmation = plan.confirmation("")
+        lines = visible(confirmation.file_diff).rstrip("\n").split("\n")
+        lines += [CUT_HERE] if confirmation.truncated else []
+        context = {"question": confirmation.title, "lines": lines, "state": plan.state}
         return await self._render("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **context)
 
     async def _undo(self, request: Request) -> Response:
@@ -518,14 +518,14 @@ class _Guarded:
                 "none",
             )
         if is_foreign:
-            message = "This request did not come from the dashboard, so nothing was done."
+            refusal = "This request did not come from the dashboard, so nothing was done."
         elif not scope["path"].startswith(self._home):
-            message = NOT_SIGNED_IN
+            refusal = NOT_SIGNED_IN
         else:
             path = f"/{scope['path'].removeprefix(self._home)}"
             await self._site({**scope, "path": path}, receive, guarded)
             return
-        await Response(f"{message}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
+        await Response(f"{refusal}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 
 
 async def _form(request: Request) -> FormData:

@@ -187,8 +187,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     """Read all settings now. In a running server, `previous` contains the previous settings.
 
     Raises:
-        SettingsError: The server cannot start with these settings, or, in a running server, a file that had content is
-            now empty.
+        SettingsError: These settings cannot be used, or, in a running server, a file that had content is now empty.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
@@ -453,15 +452,11 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
-        for attribute, raw_value in provider:
+        for attribute, raw in provider:
             key, expander = wire_name(attribute), VariableExpander(environ)
-            text = (
-                expander.text(raw_value, ("web", "search", name, key))
-                if raw_value
-                else environ.get(variables.get(key, ""))
-            )
+            text = expander.text(raw, ("web", "search", name, key)) if raw else environ.get(variables.get(key, ""))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
-            values[attribute] = None if is_missing or not (raw_value or text) else text
+            values[attribute] = None if is_missing or not (raw or text) else text
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:

@@ -104,13 +104,14 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
     if not output.total and outcome.errors:  # some tools print everything to standard error
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif output.is_cut or output.is_binary:
-        problem = "it is not text" if output.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output is {size(output.total)} long, and {problem}. The rest was not kept."
+        description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
+        note = f"Note: the output is {size(output.total)} long, and {description}. The rest was not kept."
         if output.file is not None:
             missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
             hint = "" if output.is_binary else ". Read it with read_file"
             note = (
-                f"Note: the output is {size(output.total)} long, and {problem}. All of it{missing} is in {path}{hint}."
+                f"Note: the output is {size(output.total)} long, and {description}. All of it{missing} is in "
+                f"{path}{hint}."
             )
         text = TextPart("\n\n".join(filter(None, (note, output.text))))
         content = [text, *kept_output(output, "output of the tool")]
@@ -122,10 +123,10 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
     )
 
 
-def _mcp_result(printed_object: Mapping[str, Any], remainder: str) -> dict[str, Any] | None:
+def _mcp_result(printed_object: Mapping[str, Any], location: str) -> dict[str, Any] | None:
     """Return a printed object as a result in wire format, or `None` if the object is not in the form of an MCP result.
 
-    The text of all blocks together is truncated to the size of one result, and `remainder` says where the full text is.
+    The text of all blocks together is truncated to the size of one result, and `location` says where the full text is.
     Blocks keep only members that the protocol defines.
     """
     content = printed_object.get("content")
@@ -163,7 +164,7 @@ def _mcp_result(printed_object: Mapping[str, Any], remainder: str) -> dict[str, 
                 return None
         if isinstance(text := members.get("text"), str):
             if len(text) > chars_left:
-                members["text"] = f"{text[:chars_left]}\n[... cut here, {remainder} ...]"
+                members["text"] = f"{text[:chars_left]}\n[... cut here, {location} ...]"
             chars_left = max(chars_left - len(text), 0)
         blocks.append({"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members})
     result: dict[str, Any] = {"content": blocks}

@@ -1,6 +1,7 @@
-"""The operator's two commands: one declares the custom tools, the other runs them. Both may print JSON.
+"""The operator's two commands: one declares the custom tools, the other runs them.
 
-The JSON is parsed only if parsing is quick, and it is checked before it is passed on.
+The first prints JSON, and the second may. JSON is parsed only if parsing is quick, and it is checked before it is
+passed on.
 """
 
 from __future__ import annotations

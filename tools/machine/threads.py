@@ -127,8 +127,8 @@ class Threads:
     """A pool of threads for blocking work.
 
     While work is quick, one thread does all of it, because several threads would pass the interpreter's lock back and
-    forth at every system call. Work that waits behind slow work gets its own thread. At most `most` threads do work
-    that is not abandoned; the default depends on the limit on address space.
+    forth at every system call. Work that waits behind slow work gets its own thread. At most `max_threads` threads do
+    work that is not abandoned; the default depends on the limit on address space.
     """
 
     def __init__(self, max_threads: int | None = None) -> None:

@@ -30,7 +30,7 @@ MAX_SKIPPED = 100  # maximum remembered workspaces that are too large
 MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
-_is_ambiguous = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
+_is_ambiguous = re.compile(r'(?!").*[,;.] ').match  # an unquoted name with punctuation before a space
 _too_large: dict[tuple[str, ...], float] = {}  # keyed by workspace roots: monotonic time until which they are skipped
 
 

@@ -37,7 +37,7 @@ SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a clie
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
 # How long a server that created no folder may take, when it exits, to remove the folders of killed servers
-STALE_SECONDS = 1.0
+STALE_REMOVAL_SECONDS = 1.0
 WRITERS = 2  # writer threads; more would not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -314,7 +314,7 @@ class PrivateFolders:
         # Removing the folders of killed servers must not delay the exit. Another server removes what is left.
         with (
             suppress(OSError, ExhaustedError),
-            anyio.move_on_after(math.inf if self._lock is not None else STALE_SECONDS),
+            anyio.move_on_after(math.inf if self._lock is not None else STALE_REMOVAL_SECONDS),
         ):
             await writers.run(self._remove_all)
         writers.close()

@@ -386,12 +386,8 @@ class Login:
     async def _run(
         self, old_header: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]
     ) -> None:
-        """Open a login, and wait up to `LOGIN_SECONDS` for the redirect.
-
-        The redirect arrives at the callback port, or at this server's pages.
-        """
+        """Open a login, and wait up to `LOGIN_SECONDS` for the redirect to the callback port or this server's pages."""
         attempt: LoginAttempt | None = None
-        record: StoredLogin | None = None
         try:
             listening = CallbackListener.at(self._port) if self._pages is None else nullcontext(self._pages)
             async with listening as listener:

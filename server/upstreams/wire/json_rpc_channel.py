@@ -204,13 +204,6 @@ def unusable(
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": reason, "data": {_UNUSABLE: details}})
 
 
-def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
-    reason, details = error["message"], error["data"][_UNUSABLE]
-    if isinstance(details, bool):
-        return SessionUnknownError(reason) if details else UnusableAnswerError(reason)
-    return UnusableAnswerError(reason, Challenge(details[0], tuple(details[2:]), details[1]))
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
     """How an upstream's program exited."""
@@ -220,12 +213,16 @@ class ProgramEnd:
 
 
 class MessageReader(Protocol):
+    """Receives messages from an upstream: an `Inbox`, or on Windows, over stdio, an `_SdkReader`."""
+
     async def listen(self, listener: Callable[[Message], None]) -> None:
         """Pass each message to `listener`, which must return quickly, until the connection ends."""
         ...
 
 
 class MessageWriter(Protocol):
+    """Sends messages to an upstream: `StdinWriter`, `StreamableWriter`, `SseWriter`, or `_SdkWriter` for Windows."""
+
     @property
     def has_room(self) -> bool:
         """Whether a message is accepted at once."""
@@ -494,11 +491,12 @@ class JsonRpcChannel:
                     if is_result:
                         pending.put(RpcAnswer(content))
                     elif _UNUSABLE in as_mapping(content.get("data")):
-                        unusable_answer = _unusable_answer(content)
-                        pending.put(RpcAnswer({}, unusable_answer))
-                        challenge = unusable_answer.challenge
+                        reason, details = content["message"], content["data"][_UNUSABLE]
+                        is_unknown, has_challenge = details is True, not isinstance(details, bool)
+                        challenge = Challenge(details[0], tuple(details[2:]), details[1]) if has_challenge else None
+                        error = SessionUnknownError(reason) if is_unknown else UnusableAnswerError(reason, challenge)
+                        pending.put(RpcAnswer({}, error))
                         is_unauthorized = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
-                        is_unknown = isinstance(unusable_answer, SessionUnknownError)
                         if is_unknown or (is_unauthorized and not self._pending):
                             self.on_refusal(challenge)
                     else:

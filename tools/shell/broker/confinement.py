@@ -1,8 +1,9 @@
 """Confines a forked process before it becomes a program: joins namespaces and gives up rights through Landlock.
 
-Confinement cannot be undone, so only a fork made for this purpose may confine itself. The server and the broker only
-protect their own memory, environment and descriptors (`make_private`). System calls are made through ctypes, so only
-the standard library is needed. The fork imports nothing.
+Confinement cannot be undone, so only a fork made for this purpose may confine itself. The server and the broker protect
+their own memory, environment and descriptors (`make_private`). The server also creates rulesets for commands in
+bubblewrap (`ruleset_for_writing`). System calls are made through ctypes, so only the standard library is needed. The
+fork imports nothing.
 """
 
 from __future__ import annotations

@@ -255,9 +255,9 @@ class Fingerprint(NamedTuple):
 def fingerprint(path: str) -> Fingerprint | None:
     """Return the fingerprint of a path without following a symlink, or `None` if it does not exist."""
 
-    def status_of(path: str) -> tuple[int, ...] | None:
+    def status_of(checked_path: str) -> tuple[int, ...] | None:
         try:
-            status = os.lstat(path)
+            status = os.lstat(checked_path)
         except OSError:
             return None
         identity = (status.st_dev, status.st_ino)

@@ -61,9 +61,8 @@ logger = logging.getLogger(__name__)
 # in a user namespace. `core_pattern` alone could run a program outside the sandbox.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
-SETTLE_SECONDS = (
-    8.0  # how long a result waits for the check of files left by the command; later findings are not reported
-)
+# How long a result waits for the check of files left by the command; later findings are not reported
+SETTLE_SECONDS = 8.0
 NOT_AS_INTENDED = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."
@@ -100,7 +99,7 @@ class ViewSetup:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
-        self._rule_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
+        self._limited_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
         # the host, so that a later step must make them.
         self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
@@ -128,7 +127,7 @@ class ViewSetup:
         for path in filter(os.path.lexists, view.seen):
             self._bind(path)
 
-        hidden_mounts: list[tuple[str, Callable[[], None]]] = [
+        hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
@@ -136,19 +135,15 @@ class ViewSetup:
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
             *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
-        in_roots = {
-            path for path, _ in hidden_mounts if any(contains(root, path) and path != root for root in view.roots)
-        }
+        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
         # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
-        outside = (*(item for item in hidden_mounts if item[0] not in in_roots), *writable)
+        outside = (*(item for item in hidden if item[0] not in in_roots), *writable)
         for _, mount in sorted(outside, key=lambda item: depth(item[0])):
             mount()
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
-        for _, mount in sorted(
-            (item for item in hidden_mounts if item[0] in in_roots), key=lambda item: depth(item[0])
-        ):
+        for _, mount in sorted((item for item in hidden if item[0] in in_roots), key=lambda item: depth(item[0])):
             mount()
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
@@ -164,7 +159,7 @@ class ViewSetup:
         # A workspace may be in a system folder such as /opt.
         if (
             (parent in FIXED or is_inside(parent, SYSTEM))
-            and path not in self._rule_paths
+            and path not in self._limited_paths
             and not is_inside(parent, self._roots)
         ):
             return path

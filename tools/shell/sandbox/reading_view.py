@@ -85,7 +85,7 @@ def reading_view_paths(
 
 
 def links_to(paths: Iterable[str], visible_paths: Sequence[str]) -> dict[str, str]:
-    """Return the symlinks that lead to these paths, with their targets. Symlinks inside shown paths are skipped."""
+    """Return the symlinks that lead to these paths, with their targets. Symlinks inside visible paths are skipped."""
     links: dict[str, str] = {}
     non_links: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):
@@ -169,7 +169,7 @@ def without_private_paths(path: str) -> Iterator[str]:
             continue
         with suppress(OSError):
             inner = (os.path.join(place, name) for name in os.listdir(place))
-            pending += (path for path in inner if not os.path.islink(path))
+            pending += (inner_path for inner_path in inner if not os.path.islink(inner_path))
 
 
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:

@@ -45,9 +45,9 @@ from tools.text.file_names import shown_whole_path
 # mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
-# Maximum number of mounts of each kind (pinned or read-only) for protected paths in all workspaces, including mounts
-# for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
-# bubblewrap takes for each one.
+# Maximum number of mounts for each kind of path to protect (folders above hidden paths, repositories, other paths) in
+# all workspaces, including mounts for the folders that lead to these paths. Paths nearest to the top come first. The
+# more mounts there are, the longer bubblewrap takes for each one.
 MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
@@ -150,13 +150,15 @@ class PreparedView:
             return changes
         folder = self.view.lasting[TEMPORARY]
         mounted_paths = (*self.view.roots, *self.view.writable, *self.view.seen)
-        mount_points = [folder + path[len(TEMPORARY) :] for path in mounted_paths if contains(TEMPORARY, path)]
+        tmp_mount_points = [folder + path[len(TEMPORARY) :] for path in mounted_paths if contains(TEMPORARY, path)]
         leftovers: list[str] = []
-        for parent in sorted({os.path.dirname(mount_point) for mount_point in mount_points} | {folder}):
+        for parent in sorted({os.path.dirname(mount_point) for mount_point in tmp_mount_points} | {folder}):
             with suppress(OSError), open_folder(parent) as handle:
                 entries = (os.path.join(parent, name) for name in sorted(handle.names()))
                 leftovers += (
-                    entry for entry in entries if not any(contains(entry, mount_point) for mount_point in mount_points)
+                    entry
+                    for entry in entries
+                    if not any(contains(entry, mount_point) for mount_point in tmp_mount_points)
                 )
         remove_tree(self.alone)
         return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in leftovers))
@@ -179,7 +181,7 @@ class ViewPreparation:
     roots: Sequence[str]
     command_view: CommandView
     hidden_paths: HiddenPaths  # result of `secrets_of`
-    stand_ins: Callable[[], StandIns]  # creates them when the first path is masked
+    stand_ins: Callable[[], StandIns]  # creates those that are missing
     search_path: str = ""  # the `PATH` of the command
     required_paths: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None
@@ -297,10 +299,10 @@ class ViewPreparation:
                 empty=() if is_inside(home, visible) else (home,),
             )
         private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-        system_paths = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        needed_paths = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
         visible = (
             path
-            for path in dict.fromkeys((*system_paths, *workspace))
+            for path in dict.fromkeys((*needed_paths, *workspace))
             if is_inside(path, private)
             and path not in private
             and not is_inside(path, excluded)
@@ -478,7 +480,7 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
     """Return what is hidden from a command: all secrets except those that a question has named. Blocking."""
     roots = (*workspace, *(path for path in command_view.writable if not is_inside(path, workspace)))
     hidden_paths = secret_places(site.home, site.hidden, site.readable, roots)
-    # Even if a question names a folder, the secrets in it stay hidden.
+    # If a question names a folder that merely contains secrets, these stay hidden.
     approved_paths = [
         path
         for path in _except_server_paths(site, (*command_view.seen, *command_view.writable))
@@ -568,7 +570,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
-    # Folders in which the command can write; variables that name paths in them are kept
+    # Workspace folders that the command can change; variables that name paths in them are kept
     writable_folders = () if is_reading else roots
     for name in ("TMPDIR", *(variable for variable in ("TMP", "TEMP") if variable in variables)):
         if not is_inside(variables.get(name, ""), writable_folders):
