@@ -204,8 +204,5 @@ async def run_agent(
         note = f"Note: the agent printed {size(output.total)}. Only the beginning and end of its answer are shown."
         content = [TextPart(f"{note}{file_note}\n\n{text}"), *kept_output(output, "output of the agent")]
     facts = program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file)
-    return ToolResult(
-        llm_content=content,
-        return_display=text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]",
-        facts={"agent": agent.name, **facts},
-    )
+    display = text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]"
+    return ToolResult(llm_content=content, return_display=display, facts={"agent": agent.name, **facts})

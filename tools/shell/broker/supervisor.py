@@ -92,11 +92,11 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     moves = [(output, 1), (output, 2), *zip(attachments, numbers, strict=False)]
     namespaces = attachments[len(numbers) :]
     if namespaces or order.rules is not None:
-        ignored_signals = _ignored_signals()
+        ignored_signals = [number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
 
         def confine_and_execute() -> None:
             os.setsid()
-            for number in ignored_signals:
+            for number in ignored_signals:  # inherited otherwise; handled signals are reset automatically
                 confinement.set_signal(number, None)  # no signal is ever blocked here
             for source, target in moves:
                 os.dup2(source, target)
@@ -172,12 +172,6 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
         for descriptor in descriptors:
             os.close(descriptor)
     return 0
-
-
-@cache
-def _ignored_signals() -> tuple[int, ...]:
-    """Return the signals that a program would inherit as ignored. Handled signals are reset automatically."""
-    return tuple(number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN)
 
 
 @cache

@@ -74,15 +74,11 @@ def secret_places(
     settings: dict[str, None] = {}
     withheld: dict[str, WithheldSecret] = {}
     included_paths: list[tuple[str, str]] = []
-    listed_paths = {path for path, _ in known_paths}
-    # Files in these roots belong to the workspace.
-    roots_without_home = [root for root in roots if not contains(root, real_home)]
-    found_paths = (
-        path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed_paths
-    )
-    found_places = (
-        (path, path) for path in found_paths if not is_inside(os.path.realpath(path), (*roots_without_home, *folders))
-    )
+    listed = {path for path, _ in known_paths}
+    # Files in roots that do not contain the home folder belong to the workspace.
+    narrow_roots = [root for root in roots if not contains(root, real_home)]
+    found = (path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed)
+    found_places = ((path, path) for path in found if not is_inside(os.path.realpath(path), (*narrow_roots, *folders)))
     for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), found_places):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
         with suppress(OSError):
@@ -93,8 +89,7 @@ def secret_places(
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
-            # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
-            # file and committed.
+            # In a workspace that does not contain the home folder, somebody could commit the empty replacement.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
