@@ -21,8 +21,9 @@ from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.questions.client_confirmer import ConsentPolicy
 from server.requests import call_contexts
+from server.requests.progress_reports import report_waiting
 from server.requests.prompts_and_resources import AT, READER, FileRequests, MemoryResources
-from server.requests.running_requests import RecentCalls, report_waiting
+from server.requests.recent_calls import RecentCalls
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tool_services import (

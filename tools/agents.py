@@ -165,8 +165,9 @@ async def run_agent(
     """
     from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
     from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
+    from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot  # noqa: PLC0415
     from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size  # noqa: PLC0415
-    from tools.shell.running_program import OUTPUT_CHARS, Ending, OutputSnapshot  # noqa: PLC0415
+    from tools.shell.running_program import Ending  # noqa: PLC0415
 
     environment = agent.environment(server_environment)
     search_path = environment.get("PATH", "")

@@ -16,7 +16,7 @@ from server.clients.client_workspaces import ClientRoots
 from server.questions.client_confirmer import PendingQuestions
 from server.requests.call_contexts import STDIO_KEY, Client, ClientTable, Contexts
 from server.requests.prompts_and_resources import MemoryResources
-from server.requests.running_requests import RecentCalls
+from server.requests.recent_calls import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
 from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from server.administration.log import HISTORY
-from server.requests.running_requests import RecordedCall
+from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
 from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
@@ -169,8 +169,8 @@ async def tools(running_server: RunningServer, query: str) -> dict[str, Any]:
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:
+    from tools.shell.program_output import newest_text  # noqa: PLC0415 - loaded on first use
     from tools.shell.result_text import status_text  # noqa: PLC0415
-    from tools.shell.running_program import newest_text  # noqa: PLC0415 - loaded on first use
 
     tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
     return {

@@ -27,7 +27,7 @@ from server.questions.client_confirmer import (
 )
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
-from server.requests.running_requests import show_as
+from server.requests.recent_calls import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.settings import SettingsReport

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.execution.shell import Shell, output_of, shell_in, text_of
 from tests.variants import one_in
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.shell.running_program import OUTPUT_CHARS
+from tools.shell.program_output import OUTPUT_CHARS
 
 pytestmark = pytest.mark.anyio
 

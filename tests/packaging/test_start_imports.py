@@ -31,6 +31,7 @@ WORK = (
     "tools.files.change.text_match",
     "tools.files.change.file_change",
     "tools.shell.broker.broker",
+    "tools.shell.program_output",
     "tools.shell.running_program",
     "tools.shell.process_spec.",
     "tools.shell.command_environment.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.requests.running_requests import RecentCalls
+from server.requests.recent_calls import RecentCalls
 
 pytestmark = pytest.mark.anyio
 LONG = "hunter2 " * 1_000

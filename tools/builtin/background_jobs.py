@@ -142,8 +142,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
+        from tools.shell.program_output import last_lines, lines_from  # noqa: PLC0415 - loaded on first use
         from tools.shell.result_text import job_facts, sandbox_notes, size, status_text  # noqa: PLC0415
-        from tools.shell.running_program import last_lines, lines_from  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         job = jobs_of(context).get(params.job_id)

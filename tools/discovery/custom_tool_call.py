@@ -19,8 +19,9 @@ from tools.discovery.custom_tool_declarations import DeclaredTool
 from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnreadableError, read_json, require_sendable
 from tools.machine.threads import THREADS
 from tools.shell.command_runner import ProgramOutcome
+from tools.shell.program_output import OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, program_facts, size
-from tools.shell.running_program import OUTPUT_CHARS, Ending
+from tools.shell.running_program import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
 # Placeholders for missing values (as in Qwen Code and Gemini CLI)

@@ -40,8 +40,8 @@ from tools.permissions.permission_policy import Rights
 from tools.shell.command_runner import start_confined
 from tools.shell.private_folders import PrivateFolder, PrivateFolders
 from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter
+from tools.shell.program_output import Output, OutputReader, newest_text
 from tools.shell.resource_limits import default_limits
-from tools.shell.running_program import Output, OutputReader, newest_text
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)

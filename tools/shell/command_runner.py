@@ -46,18 +46,9 @@ from tools.shell.process_spec import (
     StartFailedError,
     unread_output,
 )
+from tools.shell.program_output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
 from tools.shell.resource_limits import default_limits
-from tools.shell.running_program import (
-    OUTPUT_CHARS,
-    TAIL_BYTES,
-    CommandRequest,
-    Ending,
-    Output,
-    OutputReader,
-    RunningProgram,
-    ShownOutput,
-    newest_text,
-)
+from tools.shell.running_program import CommandRequest, Ending, RunningProgram
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from tools.contract.tool_results import FileDataPart, Part, TextPart
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
-from tools.shell.running_program import Ending, RunningProgram, ShownOutput
+from tools.shell.program_output import ShownOutput
+from tools.shell.running_program import Ending, RunningProgram
 from tools.text.file_names import one_line, shown_whole_path
 
 _ItemT = TypeVar("_ItemT")

@@ -36,7 +36,7 @@ from server.transports.json_lines import (
 from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
 from tools.machine.threads import THREADS
 from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
-from tools.shell.running_program import plain_text
+from tools.shell.program_output import plain_text
 
 if sys.platform == "win32":
     raise ImportError("Windows uses the SDK's transport")

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.requests.running_requests import ProgressOutbound
+from server.requests.progress_reports import ProgressOutbound
 from tests.interaction.relay.clients import PROGRESS, Json, WireClient, proxied, stdio_entry, until_there
 from tests.interaction.relay.questions import FORM
 

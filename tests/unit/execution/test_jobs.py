@@ -16,7 +16,7 @@ from tools.call.base_tool import READS, Behaviour
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.shell.job_table import MAX_KEPT, MAX_RUNNING, Job
-from tools.shell.running_program import TAIL_BYTES, WINDOW_BYTES
+from tools.shell.program_output import TAIL_BYTES, WINDOW_BYTES
 
 pytestmark = pytest.mark.anyio
 

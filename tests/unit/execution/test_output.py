@@ -12,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tools.files.text_encodings import SNIFFED_BYTES
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.running_program import (
-    CUT_MARK,
-    HEAD_BYTES,
-    OUTPUT_CHARS,
-    SNIFFED_BYTES,
-    TAIL_BYTES,
-    Output,
-    newest_text,
-    plain_text,
-)
+from tools.shell.program_output import CUT_MARK, HEAD_BYTES, OUTPUT_CHARS, TAIL_BYTES, Output, newest_text, plain_text
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from tests.unit.execution.shell import CEILING
 from tests.waiting import until
 from tools.machine.threads import Threads
 from tools.shell.private_folders import PrivateFolder
-from tools.shell.running_program import MAX_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
+from tools.shell.program_output import MAX_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,7 @@ from tools.shell.private_folders import (
     make_mount_point,
     remove_tree,
 )
-from tools.shell.running_program import MAX_WAITING
+from tools.shell.program_output import MAX_WAITING
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import CommandSubject
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.files.workspace import Workspace
+from tools.shell.program_output import CUT_MARK, OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS
-from tools.shell.running_program import CUT_MARK, OUTPUT_CHARS
 
 pytestmark = pytest.mark.anyio
 

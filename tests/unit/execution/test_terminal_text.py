@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.shell.running_program import from_whole_character, plain_text, whole_characters
+from tools.shell.program_output import from_whole_character, plain_text, whole_characters
 
 
 @pytest.mark.requirement("shell.text.sequences")
