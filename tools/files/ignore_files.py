@@ -246,8 +246,8 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # Make bracket expressions never match a slash. Escape a `]` at their beginning, so that the slash can precede
-        # it.
+        # Make bracket expressions never match a slash. Escape a `]` at the beginning of an expression, so that the
+        # slash can precede it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)
     except (ValueError, re.error):
@@ -477,7 +477,7 @@ class PresentNames:
 
     def __contains__(self, name: object) -> bool:
         try:
-            return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`: three names are looked up for each read
+            return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`
         except PermissionError:
             return False  # even if the file exists, it cannot be opened
         except OSError:

@@ -411,7 +411,7 @@ def _result(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.snapshot.hidden_by is not None:
-        # The display may reach the model, which must not learn hidden content by writing to the file.
+        # `display` may be sent to the model, which must not learn hidden content by writing to the file.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.snapshot.hidden_by}."

@@ -250,7 +250,8 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     consists of whole lines, the ending of the last line is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.
+    # For an exact match, insert `new` unchanged if carriage returns were given explicitly in `old`, or if `new` has no
+    # line breaks to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -320,14 +321,15 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
 def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
     """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
-    The common leading lines of `old` and `new` decide this. The next line of `new` counts too if it is indented like
-    the file, and if it is the first line or its indentation does not occur in `old`.
+    The result depends on the leading lines that `old` and `new` have in common, apart from indentation. The first
+    different line of `new` is examined too if it is indented like the corresponding line of the file, and if it is
+    the first line or its indentation does not occur in `old`.
 
     Raises:
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     old_indentations = {indentation_of(line) for line in old}
-    # For each line, whether it is indented like `old`, and whether like the file
+    # For each examined line: whether it is indented like `old`, and whether it is indented like the file
     agreements: list[tuple[bool, bool]] = []
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
@@ -369,8 +371,8 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
     content = line[len(indentation) :]
     base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
     if base is None:
-        # The line is less indented than every line of old_string. Keep the difference as far as the file's indentation
-        # allows.
+        # The line is less indented than every line of old_string. If the file's indentation ends with the missing white
+        # space, remove that white space.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
         return indentations[shortest].removesuffix(missing) + content
@@ -590,7 +592,8 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     old_lines = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Among all runs with as many lines as `old`, find the one with the most text from lines of `old`, in any order.
+    # Among all runs of as many lines as `old` has, find the run that contains the most text from lines of `old`,
+    # whatever their order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in old_lines if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

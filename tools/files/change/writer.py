@@ -176,8 +176,8 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 def _find_leftovers(folder: Folder) -> list[str]:
     """Find temporary files in a folder, including those still being written.
 
-    Takes no lock, because listing a folder may take a long time. Returns an empty list while another thread searches
-    the folder, and for a large folder also shortly after a search.
+    Takes no lock, because listing a folder may take a long time. Returns an empty list if another thread is searching
+    the folder, or if the folder is large and was searched recently.
     """
     if folder.descriptor is None:
         return []  # without a descriptor, the folder cannot be locked

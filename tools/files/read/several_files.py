@@ -71,7 +71,7 @@ class _DefaultExcludes:
 class Candidate(NamedTuple):
     """A file that may be read.
 
-    There may be very many candidates, so a location is created only when it is needed.
+    There may be a great many candidates, so a location is created only when it is needed.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Missing paths, as seen from one folder. Names are looked up without regard to case."""
+    """Selects missing paths, relative to one folder, without regard to case."""
 
     __slots__ = ("files", "folders")
 

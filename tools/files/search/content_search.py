@@ -107,8 +107,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             position = None
         elif position is not None:
             selection, literal_names = position, pattern.literals
-            # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
-            # never unhides ignored files, but it supports only names. This server's own matcher handles paths, and
+            # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
+            # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
             # syntax that ripgrep may interpret differently.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
@@ -152,7 +152,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
+MAX_SORTED = 1_000  # maximum number of matching lines that are sorted here and not by ripgrep
 EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
 MAX_DECODED_MEGABYTES = MAX_DECODED_BYTES >> 20
 FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
@@ -234,7 +234,7 @@ class ContentSearch:
         notes: list[str] = []
         if self.undecoded_count:
             notes.append(
-                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded_count, 'file')} over "
+                f"Searched as bytes, so only ASCII text was found: {count(self.undecoded_count, 'file')} over "
                 f"{MAX_DECODED_MEGABYTES} MB in an encoding other than UTF-8."
             )
         notes += self.refusals
