@@ -196,7 +196,7 @@ def layout_of(text: str, place: Parts) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class CellList:
-    """One list of cells: the object that contains it, and its parts."""
+    """The parts of a list of cells, and the object that contains the list."""
 
     holder: Parts
     parts: Parts
@@ -272,7 +272,7 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
-    """Return a function that names the cell at a line and byte of the file, both from 1.
+    """Return a function that names the cell at a line and byte of the file, both counted from 1.
 
     If the byte is `None`, the function uses the first non-blank character of the line. Outside cells, the name is
     empty.

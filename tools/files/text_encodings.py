@@ -126,7 +126,7 @@ def decode_unless_binary(data: bytes) -> Decoded | None:
 def encode(text: str, encoding: Encoding) -> bytes:
     """Encode a whole file, including its byte order mark.
 
-    A byte order mark at the start of the text itself is kept too.
+    A byte order mark at the start of the text itself is also kept.
     """
     return encoding.bom + text.encode(encoding.codec)
 

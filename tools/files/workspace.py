@@ -313,7 +313,7 @@ class Workspace:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
             is_root = location.path == location.root and self._root_above(self._real_path(path)) != ""
-            # `path` is absolute, so it does not matter which location `has` gets.
+            # `path` is absolute, so it does not matter which location is passed to `has`.
             is_there = is_root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)

@@ -1,4 +1,4 @@
-"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers write to it too.
+"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers also write to it.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
 only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.

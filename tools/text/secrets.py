@@ -390,8 +390,8 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     """Map the keys of an object such as `{"name": "Cookie", "value": ...}` to the names of their values.
 
-    A value gets the name from another field of the object only if the name and the value indicate a secret. All other
-    names are empty.
+    A name is taken from another field of the object only if that name and the value indicate a secret. All other names
+    are empty.
     """
     parts = {
         key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAME_KEYS | _VALUE_KEYS

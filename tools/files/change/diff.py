@@ -1,7 +1,7 @@
 """Unified diffs for people.
 
-White space is kept exactly. The time is bounded for any input: a common beginning and end are removed first, and
-`difflib` compares the rest. If the rest has too many lines, it is shown as completely replaced.
+White space is kept exactly. The running time is bounded for any input: a common beginning and end are removed first,
+and `difflib` compares the rest. If the rest has too many lines, it is shown as completely replaced.
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def _result(
         details["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
-        notes.append(f"This is change {record.number}, which can be undone too.")
+        notes.append(f"This is change {record.number}, which can also be undone.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:

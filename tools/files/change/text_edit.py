@@ -1,7 +1,7 @@
 """`edit`: finds `old_string`, replaces it in the file's bytes, and reports the surrounding lines.
 
-If `old_string` does not match, the error gives the likely cause and the most similar part of the file. The time is
-bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
+If `old_string` does not match, the error gives the likely cause and the most similar part of the file. The running time
+is bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TextEdit(FileChange):
 
     @property
     def details(self) -> dict[str, Any]:
-        """How the text matched, and as many of the changed places as fit."""
+        """How the text matched, and as many of the changed places as fit into `SHOWN_BYTES`."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
@@ -177,7 +177,7 @@ def plan_edit(
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
-    if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before anything of this size is created
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before text of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
@@ -247,7 +247,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
     LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match
-    consists of whole lines, the ending of the last line is deleted too.
+    consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # For an exact match, insert `new` unchanged if carriage returns were given explicitly in `old`, or if `new` has no

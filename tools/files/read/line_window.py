@@ -314,7 +314,7 @@ def line_part(source: Source, position: int, chars: CharRange, max_chars: int, s
 
 
 class _Lines:
-    """Collects lines until there are enough. Keeps only the part of each line that is shown."""
+    """Collects lines up to the limits of the request. Keeps only the part of each line that is shown."""
 
     def __init__(self, separator: bytes, request: LineRequest) -> None:
         self._separator = separator

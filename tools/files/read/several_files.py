@@ -284,7 +284,7 @@ class Batch:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read the files one by one. A failure does not stop the rest."""
+        """Read the files one by one. If one of them cannot be read, continue with the next."""
         limits = self.limits
         request = LineRequest(0, limits.read_lines, limits, self.deadline.signal)
         try:

@@ -6,7 +6,7 @@ enough matches.
 
 If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. The texts of
 several files are joined and searched by ripgrep, so they match by the same rules as other files. Guessing the encoding
-takes longer than everything else. Therefore a file is searched in every possible decoding, and its encoding is guessed
+takes longer than all other steps. Therefore a file is searched in every possible decoding, and its encoding is guessed
 only if one of the decodings matches.
 """
 
