@@ -148,8 +148,8 @@ class Workspace:
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes that results put around names, and without shell escapes.
-        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted
-        too, provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
+        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is also
+        accepted if it is the only one. No path outside the workspace is tried, so nothing about such paths is
         revealed.
 
         Raises:

@@ -227,8 +227,8 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
         if file.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {file.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
-                "be changed here. Use a stream editor in the shell.",
+                f"'{location.shown}' is {file.info.st_size:,} bytes long. Files above {MAX_CHANGED_BYTES:,} bytes "
+                "cannot be changed here. Use a stream editor in the shell.",
             )
         try:
             data = file.whole(target.signal)

@@ -80,8 +80,8 @@ def plan_notebook_edit(
     if size is not None and size > MAX_NOTEBOOK_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be changed. "
-            "Nothing was written. Clear the notebook's outputs first, or change its JSON with edit.",
+            f"'{location.shown}' is {size:,} bytes long. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be "
+            "changed. Nothing was written. Clear the notebook's outputs first, or change its JSON with edit.",
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:

@@ -284,7 +284,7 @@ class ContentSearch:
                     if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # In some other encodings, an ASCII byte may be the second byte of a character.
+                        # In some legacy encodings, an ASCII byte may be the second byte of a character.
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
