@@ -383,7 +383,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a folder contains exactly this name. Symlinks out of the workspace are not followed."""
+        """Return True if a relative path exists as written in a folder. Never follows symlinks out of the workspace."""
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)

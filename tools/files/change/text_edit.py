@@ -521,7 +521,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
 
     words, visible_text = _join_words(haystack, old_lf), visible_form(text)
     if not words:
-        yield "old_string is only white space."
+        yield "old_string contains only white space."
     elif contains(_join_words(haystack, text), words):
         if "\u00a0" in old_lf or "\u00a0" in text:
             yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."

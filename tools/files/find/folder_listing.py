@@ -52,7 +52,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    `ignore` has patterns for names to omit, in which only `*` and `?` are special.
+    `ignore` contains patterns for names to omit; only `*` and `?` are special in them.
     """
     location = workspace.locate(path, by_look=True)
     if agent:

@@ -94,7 +94,7 @@ class Filters:
     git: bool = True  # whether git's ignore rules apply
     agent: bool = True  # whether agent-ignore files apply
     folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are always skipped
-    links: bool = False  # whether symlinks to files are returned too
+    links: bool = False  # whether symlinks to files are also returned
     stats: bool = False  # whether to stat each file, which doubles the time of the walk
 
 

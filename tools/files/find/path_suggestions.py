@@ -193,7 +193,7 @@ def missing_path_error(
     location: Location,
     signal: AbortSignal,
     *,
-    folders: bool = False,  # whether folders are suggested too
+    folders: bool = False,  # whether folders are also suggested
     consequence: str = "",  # the consequence, after a comma
     advice: str = "",  # a last sentence, after a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,

@@ -210,7 +210,7 @@ def window(source: Source, request: LineRequest, identity: FileIdentity | None =
     """Return the requested lines, within the character limits.
 
     The file must be in UTF-8 or another superset of ASCII. Line counts are cached by `identity`, if given.
-    Raises `file_too_large` if the first line is too far from where counting started.
+    Raises `file_too_large` if the first line is more than `SOUGHT_BYTES` away from where counting starts.
     """
     offset, signal = request.offset, request.signal
     with _indexes_guard:

@@ -6,8 +6,8 @@ enough matches.
 
 If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. The texts of
 several files are joined and searched by ripgrep, so they match by the same rules as other files. Guessing the encoding
-takes longer than all other steps. Therefore a file is searched in every possible decoding, and its encoding is guessed
-only if one of the decodings matches.
+of a small file takes longer than all other steps. Therefore a file of at most `MAX_READ_BYTES` is searched in every
+possible decoding, and its encoding is guessed only if one of the decodings matches.
 """
 
 from __future__ import annotations
