@@ -60,9 +60,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         async def serve_client(app: App) -> None:
             def runs_command(name: str) -> bool:
-                return (
-                    registered_tool := app.registry.find(name)
-                ) is not None and registered_tool.kind is ToolKind.EXECUTE
+                tool = app.registry.find(name)
+                return tool is not None and tool.kind is ToolKind.EXECUTE
 
             if sys.stdin.isatty():
                 sys.stderr.write(WAITING_NOTE)
@@ -83,8 +82,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         )
     if replica.store.is_shared and not replica.seal_keys:
         logger.warning(
-            "store.url is set but http.stateKeys are not, so replicas share only list changes and the call rates of "
-            "clients. Set a key"
+            "store.url is set but http.stateKeys are not, so replicas share only call rates and notifications of "
+            "changed lists. Set a key"
         )
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)

@@ -64,28 +64,24 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
 
     read_marks: dict[str, FileMark] = {}  # empty, so all are read again: they may have changed since startup
     previous_marks: Mapping[str, FileMark] = {}
-    poll_counts: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
+    polls: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:
         await anyio.sleep(poll_seconds)
         try:
-            current_marks = await THREADS.run(stat_files)
-            poll_counts = {
-                path: poll_counts.get(path, 0) + 1
-                for path, mark in current_marks.items()
-                if read_marks.get(path, ()) != mark
-            }
+            marks = await THREADS.run(stat_files)
+            polls = {path: polls.get(path, 0) + 1 for path, mark in marks.items() if read_marks.get(path, ()) != mark}
             due = {
                 path
-                for path, count in poll_counts.items()
-                if count >= MAX_POLLS or (path in previous_marks and previous_marks[path] == current_marks[path])
+                for path, count in polls.items()
+                if count >= MAX_POLLS or (path in previous_marks and previous_marks[path] == marks[path])
             }
-            previous_marks = current_marks
+            previous_marks = marks
             if not due:
                 continue
             # If the lock file was written, somebody may have approved tools, even if its content is the same.
             is_lock_rewritten = report.lock is not None and report.lock.path in due & read_marks.keys()
-            read_marks |= {path: current_marks[path] for path in due}
-            poll_counts = {path: count for path, count in poll_counts.items() if path not in due}
+            read_marks |= {path: marks[path] for path in due}
+            polls = {path: count for path, count in polls.items() if path not in due}
             new_report = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:

@@ -74,7 +74,7 @@ NEW_FILE = """\
   "$schema": "./settings.schema.json"
 }
 """
-"""Each commented key ends with a comma and precedes the last key, so any of them can be uncommented."""
+"""Each commented-out key ends with a comma and precedes the last key, so any of them can be uncommented."""
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
@@ -105,7 +105,7 @@ def show_settings(report: SettingsReport, *, as_json: bool) -> int:
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
         return 0
     previous_source = ""
-    order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
+    order = {path: position for position, path in enumerate(report.files)}  # values from other sources come last
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != previous_source:
             is_file = os.path.isabs(source)
@@ -146,8 +146,7 @@ def import_servers(
             present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
         }
         new_content = with_entries(content, SECTION, entries)
-        problems = problems_of(new_content, own_file, environ)
-        if problems:
+        if problems := problems_of(new_content, own_file, environ):
             raise SettingsError(problems)
         return new_content
 
@@ -219,13 +218,13 @@ def entry_for(
 
     Args:
         words: The command with its arguments, or the address.
-        transport: `stdio`, `http` or `sse`; `None` derives it from `words`.
+        transport: `stdio`, `http` or `sse`; `None` to derive it from `words`.
         variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
         headers: HTTP headers, each as `Name: value`.
         folder: The command's working folder.
 
     Raises:
-        UsageError: The options do not describe one server. The message does not quote values that may be secret.
+        UsageError: The options do not describe a valid entry. The message does not quote values that may be secret.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -281,9 +280,8 @@ def add(
         suggestion = f" {alias_of(name)} would work." if name else ""
         message = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
-    words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
-    is_chain = any(word.startswith(("--config", "--settings")) for word in words)
+    is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
@@ -300,9 +298,8 @@ def add(
     try:
         present = names_by_alias(parse(old_content or b"", path))
         if name in present and not replaces:
-            raise CommandFailure(
-                f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
-            )
+            message = f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
+            raise CommandFailure(message)
         place = (SECTION, present.get(name, name))
         check_keys(old_content, place, path)
         new_content = with_member(old_content or b"", place, entry, path)
@@ -370,7 +367,10 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file and the schema next to it. In an existing file, only refer to the schema."""
+    """Write an initial settings file, and the schema next to it.
+
+    To an existing settings file, only a reference to the schema is added.
+    """
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()

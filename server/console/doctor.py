@@ -86,12 +86,7 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately, or all of them at the end as JSON.
-
-    Return exit code 1 if something that is configured does not work.
-
-    All checks run concurrently, each with its own deadline, so together they take as long as the slowest one.
-    """
+    """Print each finding immediately, or all at the end as JSON. Return 1 if something configured does not work."""
     spinner = Spinner()
     running: list[str] = []  # checks and servers that are still running
 
@@ -114,7 +109,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         report = load()
     except SettingsError as error:
         report = SettingsReport(Settings.model_construct(), home=home_folder(environ))
-        remedy = "fix it; until then the server does not start, and everything else here is checked with the defaults"
+        remedy = "fix it; until then the server does not start, and the other checks use the default settings"
         for problem in error.problems:
             findings.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
@@ -130,10 +125,9 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     async def run_all() -> int:
         app = App(report, "stdio")
         async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
-            running.extend(map(_name_of, results))
-            running.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
+            running.extend((*map(_name_of, results), *(f"server {upstream.alias}" for upstream in app.pool.upstreams)))
             app.start_upstreams()
-            async with anyio.create_task_group() as group:
+            async with anyio.create_task_group() as group:  # so all checks together take as long as the slowest one
                 for check in results:
                     group.start_soon(run, check, app)
             await app.pool.end_within(END_SECONDS)
@@ -141,8 +135,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
-    for result in results.values():
-        findings.extend(result)
+    findings.extend(finding for result in results.values() for finding in result)
     is_usable = all(finding.health != "broken" for finding in findings)
     if as_json:
         show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, findings))})
@@ -277,7 +270,7 @@ async def _check_version(subject: str, program: str, remedy: str, findings: Find
 async def check_extras(app: App, findings: Findings) -> None:
     """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
-        ("re2", "google-re2", "long ignore files are matched more slowly"),
+        ("re2", "google-re2", "matching against long ignore files is slower"),
         ("pdf", "pypdf", "PDF files are sent unchanged, not as text"),
         ("dashboard", "jinja2", "coretools-mcp dashboard cannot open a page"),
     )
@@ -292,7 +285,7 @@ async def check_extras(app: App, findings: Findings) -> None:
     )
     if uses_page and (reason := why_no_dashboard()) is not None:
         findings.broken(
-            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason
+            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to show questions", reason
         )
     search = report.settings.web.search
     providers = search.configured
@@ -358,7 +351,7 @@ async def check_programs(app: App, findings: Findings) -> None:
 def _is_set(report: SettingsReport, key: str) -> bool:
     """Return whether the settings contain this command.
 
-    A command that is set but not used refers to an unset variable.
+    If a command is set but not used, it refers to an unset variable.
     """
     return any(setting.path == ("tools", key) and setting.value for setting in report.given)
 
@@ -444,4 +437,4 @@ ALL_CHECKS: tuple[Check, ...] = (
     check_programs,
     check_upstreams,
 )
-"""The checks, in the order of the output."""
+"""The checks, in the order of their findings in the JSON output."""

@@ -36,7 +36,7 @@ _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT"
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""
 TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its tools then run without a question.'
-_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
+_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys in Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
 """The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
 
@@ -79,7 +79,7 @@ class ClientConfig:
     knows_trust: bool = False  # whether a server's `trust` means the same as in coretools-mcp's settings
 
     def reaches_a_server(self, variable: str) -> bool:
-        """Return whether a server gets this variable even if its entry does not list it."""
+        """Return whether the client passes this variable to a server whose entry does not list it."""
         if self.passes == "all":
             return True
         if self.passes == "no secrets":
@@ -101,7 +101,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def folder_of(variable: str, *default: str) -> str:
-        """Return the folder that a variable names, if its path is absolute, or else a folder under the home folder."""
+        """Return the absolute path in an environment variable, or else the path of a folder under the home folder."""
         folder = environ.get(variable, "")
         return folder if os.path.isabs(folder) else os.path.join(home, *default)
 
@@ -343,46 +343,39 @@ def _milliseconds(seconds: Any) -> Any:
 
 
 def _convert_entry(
-    name: str,
-    client_entry: Tree,
-    key_map: Mapping[str, str],
-    path: str,
-    client: ClientConfig | None,
-    diagnostics: Diagnostics,
+    name: str, raw: Tree, key_map: Mapping[str, str], path: str, client: ClientConfig | None, diagnostics: Diagnostics
 ) -> Tree:
     """Convert the entry of a server; `key_map` maps the client's own keys to those of coretools-mcp."""
     own_keys = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
-    client_entry = {key_map.get(key, key): value for key, value in client_entry.items()}
-    program: Any = client_entry.get("command")
+    raw = {key_map.get(key, key): value for key, value in raw.items()}
+    program: Any = raw.get("command")
     if isinstance(program, list) and program:  # the whole command in one list
-        client_entry |= {"command": program[0], "args": program[1:]}
-    if client_entry.get("type") in ("local", "remote"):
-        del client_entry["type"]
+        raw |= {"command": program[0], "args": program[1:]}
+    if raw.get("type") in ("local", "remote"):
+        del raw["type"]
     if isinstance(program, dict):  # the format of older versions of Zed
-        client_entry |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
+        raw |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
     # Codex lists names of variables instead of values.
-    headers = {name: f"${{{value}}}" for name, value in table_at(client_entry, "env_http_headers").items()}
-    token = client_entry.get("bearer_token_env_var")
+    headers = {name: f"${{{value}}}" for name, value in table_at(raw, "env_http_headers").items()}
+    token = raw.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
-    client_entry |= {
-        own_key: _milliseconds(client_entry[key]) for key, own_key in _IN_SECONDS.items() if key in client_entry
-    }
-    if "timeout" in client_entry and not _is_time(client_entry["timeout"]):
-        del client_entry["timeout"]
+    raw |= {own_key: _milliseconds(raw[key]) for key, own_key in _IN_SECONDS.items() if key in raw}
+    if "timeout" in raw and not _is_time(raw["timeout"]):
+        del raw["timeout"]
         diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was ignored.")
     if _COUNTS_SECONDS.search(path):
-        if "timeout" in client_entry:
-            client_entry["timeout"] = _milliseconds(client_entry["timeout"])
-    elif "tool_timeout_sec" not in client_entry and not (client is not None and client.counts_milliseconds):
-        limit = client_entry.get("timeout", LIKELY_SECONDS)
+        if "timeout" in raw:
+            raw["timeout"] = _milliseconds(raw["timeout"])
+    elif "tool_timeout_sec" not in raw and not (client is not None and client.counts_milliseconds):
+        limit = raw.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
-            client_entry["timeout"] = _milliseconds(limit)
-            warning = f"{limit}, which was read as seconds: {client_entry['timeout']} ms here"
+            raw["timeout"] = _milliseconds(limit)
+            warning = f"{limit}, which was read as seconds ({raw['timeout']} ms)"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {warning}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
-        client_entry.pop(key, None)
-    for key, value in client_entry.items():
+        raw.pop(key, None)
+    for key, value in raw.items():
         if key == "oauth" and isinstance(value, dict):
             login = cast("Tree", value)
             entry[key] = {own_key: login[own_key] for own_key in keys_of(OAuthSettings) if own_key in login}

@@ -118,6 +118,7 @@ async def compare_servers(
         for alias in sorted({*servers, *approved_entries})
         for difference in differences(alias, approved_entries.get(alias), servers.get(alias))
     ]
+    stops_any = any(difference.stops for difference in all_differences)
     show_differences(
         all_differences, source.path, as_json=as_json, is_first=lock_file is None, is_whole=not missing and only is None
     )
@@ -128,19 +129,14 @@ async def compare_servers(
     for upstream in missing:
         show_failure(f"upstream {upstream.alias}", upstream)
     if action == "check":
-        return EXIT_USAGE if missing else EXIT_FAILED if any(difference.stops for difference in all_differences) else 0
+        return EXIT_USAGE if missing else EXIT_FAILED if stops_any else 0
     try:
         new_content = lock_text(servers)
     except ValueError as error:
-        raise CommandFailure(
-            f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
-        ) from None
+        message = f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
+        raise CommandFailure(message) from None
     if action == "write" and new_content != source.content:
-        if (
-            lock_file is not None
-            and (lock_file.problem or any(difference.stops for difference in all_differences))
-            and not is_sure
-        ):
+        if lock_file is not None and (lock_file.problem or stops_any) and not is_sure:
             await confirm(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
         await THREADS.run(lambda: replace_content(source.path, source.content, new_content))
         note(f"wrote {visible_line(source.path)}")

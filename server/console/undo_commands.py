@@ -43,8 +43,8 @@ def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
     """Show the difference, ask for consent, and undo a change, even to a file that is hidden from agents."""
     with _journal(report) as journal:
         plan = plan_for_person(journal, _workspace(report), number)
-        question = plan.question("")
-        show("", visible_line(question.title), diff_text(visible(question.file_diff)), stream=sys.stderr)
+        confirmation = plan.confirmation("")
+        show("", visible_line(confirmation.title), diff_text(visible(confirmation.file_diff)), stream=sys.stderr)
         if not is_sure:
             ask("Undo it?", "nothing was undone")
         result = carry_out(plan, journal)

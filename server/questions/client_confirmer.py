@@ -136,18 +136,18 @@ def _framework(ctx: RequestContext) -> str:
 class ClientConfirmer:
     """Asks the person behind one request."""
 
-    policy: ConsentPolicy
+    consent: ConsentPolicy
     ctx: RequestContext
     client_key: str
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        policy, ctx, style = self.policy, self.ctx, self.policy.style
+        consent, ctx, style = self.consent, self.ctx, self.consent.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not elicits(ctx.connection.capabilities, "form"):
-            decider = policy.decider(ctx)
+            decider = consent.decider(ctx)
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
-                    return await policy.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
+                    return await consent.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
             # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
                 way_out = (
@@ -175,13 +175,13 @@ class ClientConfirmer:
             reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
-            if await policy.states.open(state, question.fingerprint, self.client_key) is None:
+            if await consent.states.open(state, question.fingerprint, self.client_key) is None:
                 return Pending()
             action, content = _read_reply(reply)
             return read_answer(question, action, content, style)
         try:
-            with anyio.fail_after(policy.timeout_seconds), ASKED:
-                form = policy.form(question, ctx.protocol_version)
+            with anyio.fail_after(consent.timeout_seconds), ASKED:
+                form = consent.form(question, ctx.protocol_version)
                 action, content = _read_reply(await ctx.outbound.request("elicitation/create", form))
         except TimeoutError:
             return Answer(Decision.DENY, ConsentChannel.TIMED_OUT)

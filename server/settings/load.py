@@ -102,7 +102,7 @@ class SettingsReport:
 
     @property
     def own_folder(self) -> str | None:
-        """The folder of the user's own settings and trust, whether or not it exists."""
+        """The folder of the user's own settings and trust record, whether or not it exists."""
         return own_folder(self.inputs.environ) if self.inputs is not None else None
 
     @property
@@ -187,8 +187,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     """Read all settings now. In a running server, `previous` contains the previous settings.
 
     Raises:
-        SettingsError: The server cannot start with these settings, or, in a running server, a file that had content is
-            now empty.
+        SettingsError: These settings cannot be used, or, in a running server, a file that had content is now empty.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
@@ -263,7 +262,7 @@ def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -
 
 
 def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
-    """Return the settings, or after a problem the valid part of them, so that all problems are reported at once."""
+    """Return the settings, or their valid part if there is a problem, so that all problems are reported at once."""
     if not all_layers.data:
         return Settings.model_construct()  # The defaults need no validator, and building it takes time.
     data = dict(all_layers.data)
@@ -304,7 +303,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
     """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
-    If a lock file was there before and is now missing, the result has a problem.
+    If the lock file existed before and is now missing, the result says so in `problem`.
     """
     paths = [path for path in inputs.config_files if path not in inputs.streams]
     settings_path = paths[-1] if paths else user_file(inputs.environ)
@@ -323,7 +322,7 @@ def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockCont
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MAX_LOCK_BYTES:
-        return LockContent(path, problem=f"it has more than {MAX_LOCK_BYTES:,} bytes")
+        return LockContent(path, problem=f"it is larger than {MAX_LOCK_BYTES:,} bytes")
     return LockContent(path, content)
 
 
@@ -453,15 +452,11 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
-        for attribute, raw_value in provider:
+        for attribute, raw in provider:
             key, expander = wire_name(attribute), VariableExpander(environ)
-            text = (
-                expander.text(raw_value, ("web", "search", name, key))
-                if raw_value
-                else environ.get(variables.get(key, ""))
-            )
+            text = expander.text(raw, ("web", "search", name, key)) if raw else environ.get(variables.get(key, ""))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
-            values[attribute] = None if is_missing or not (raw_value or text) else text
+            values[attribute] = None if is_missing or not (raw or text) else text
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:

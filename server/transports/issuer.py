@@ -15,6 +15,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -58,7 +59,7 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that the key is for; empty if the key does not name one
+    algorithm: str  # the only algorithm to use the key with; empty if the key does not name one
     family: str  # the key type of the JWK
     key: Any
 
@@ -124,8 +125,13 @@ class Issuer:
             return principal
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
-        if (header := _header(token)) is not None:
-            return self._remember(digest, await self._verify_jwt(token, header))
+        first, *rest = token.split(".", 3)
+        header: Any = None  # that of a signed JWT; `None` for any other token
+        if len(rest) == 2:
+            with suppress(ValueError):
+                header = from_json(_decoded_part(first))
+        if isinstance(header, dict):
+            return self._remember(digest, await self._verify_jwt(token, cast("Json", header)))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
         # Many concurrent requests may have the same token. They take turns, so that only the first one has to ask the
@@ -241,7 +247,7 @@ class Issuer:
             ):
                 status, metadata = await fetch_json(httpx2.Request("GET", url, headers={"accept": "application/json"}))
                 address = metadata.get("jwks_uri")
-                # The issuer must be the same, byte for byte (RFC 8414, 3.3).
+                # The metadata must name the same issuer, byte for byte (RFC 8414, 3.3).
                 if status == 200 and metadata.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
@@ -360,6 +366,15 @@ class Issuer:
             raise self._insufficient_scope("The token has none of the scopes that this server uses.")
         # The name contains the issuer, so it cannot equal the name of a token in the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
+        # Claims that users can rarely choose are tried first (OIDC, RFC 7662).
+        email_verified, keys = claims.get("email_verified", True), ["preferred_username", "username", "name"]
+        if email_verified is True or email_verified == "true":  # some issuers write the value as a string
+            keys.insert(0, "email")
+        readable_names = (
+            value.strip()
+            for value in map(claims.get, keys)
+            if isinstance(value, str) and 0 < len(value.strip()) <= MAX_READABLE_NAME_CHARS
+        )
         own = settings.principals.get(subject or "")
         rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
         return Principal(
@@ -368,21 +383,9 @@ class Issuer:
             client_id=client or name,
             issuer=settings.issuer,
             subject=subject,
-            readable_name=_readable_name(claims),
+            readable_name=next(readable_names, ""),
             ends=float(min(claims["exp"] + LEEWAY_SECONDS, LAST_TIME)),
         )
-
-
-def _readable_name(claims: Json) -> str:
-    """Return the display name. Claims whose values users can rarely choose come first (OIDC, RFC 7662)."""
-    email_verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if email_verified is True or email_verified == "true":  # some issuers write the value as a string
-        names.insert(0, "email")
-    for name in names:
-        value = claims.get(name)
-        if isinstance(value, str) and 0 < len(value.strip()) <= MAX_READABLE_NAME_CHARS:
-            return value.strip()
-    return ""
 
 
 def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Issuer:
@@ -416,7 +419,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     ]
     if unknown_scopes:
         problems.append(
-            f"http.oauth.defaultScopes has '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+            f"http.oauth.defaultScopes contains '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
         )
     secret = ""
     if introspection.url:
@@ -436,18 +439,6 @@ def _cache(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> N
     table.move_to_end(digest)
     if len(table) > MAX_CACHED:
         table.popitem(last=False)
-
-
-def _header(token: str) -> Json | None:
-    """Return the header of a signed JWT; `None` for any other token."""
-    first, *rest = token.split(".", 3)
-    if len(rest) != 2:
-        return None
-    try:
-        header: Any = from_json(_decoded_part(first))
-    except ValueError:
-        return None
-    return cast("Json", header) if isinstance(header, dict) else None
 
 
 def _decoded_part(part: str) -> bytes:

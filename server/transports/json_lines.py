@@ -118,7 +118,7 @@ STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; always f
 
 
 class Outgoing(Protocol):
-    """Receives messages for a client."""
+    """Receives messages for a client: `OutgoingLines` (stdio), `EventStream` (HTTP) or `_BatchAnswers` (a batch)."""
 
     size: int  # unread bytes
     backpressure: Backpressure
@@ -140,7 +140,8 @@ class OutgoingLines:
     def __init__(self, on_queued: Callable[[], None], backpressure: Backpressure) -> None:
         self.size = 0  # number of unwritten bytes
         self.backpressure = backpressure  # full when too much is queued, and free when everything is written
-        self._on_queued = on_queued  # called when there is something to write
+        # Called when there is something to write: `_Wire._schedule_write`, or for an upstream `StdinWriter._write`.
+        self._on_queued = on_queued
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
         self._empty = asyncio.Event()

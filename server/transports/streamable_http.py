@@ -97,7 +97,7 @@ SESSION_HEADER = b"mcp-session-id"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # number of digits that no event number of this server reaches
+LONGEST_NUMBER = 19  # this server's event numbers have fewer digits than this
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """For each method, the parameter that the `Mcp-Name` header repeats."""
@@ -126,10 +126,10 @@ NO_SESSION = (
 class HttpSession:
     """The session of a handshake-era client."""
 
-    def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
+    def __init__(self, table: RequestTable, owner: object, principal_name: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # the owner of the token that opened the session
-        self.principal = principal  # used for counting sessions
+        self.owner = owner  # the owner of the token with which the session was opened
+        self.principal_name = principal_name  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
@@ -146,6 +146,7 @@ class HttpSession:
 
     def new_stream(self) -> RequestStream:
         self._streams += 1
+        # If the client leaves early, `send_stream` returns before the stream ends, so `_forget_streams` must run again.
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
@@ -167,7 +168,7 @@ class HttpSession:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
-        """Drop finished streams above the limits."""
+        """Drop the oldest finished streams that nobody reads, until the others are within the limits."""
         finished_streams = [stream for stream in self.streams.values() if stream.is_ended and not stream.is_read]
         size = sum(stream.kept_bytes for stream in finished_streams)
         while len(finished_streams) > MAX_KEPT or size > KEPT_BYTES:
@@ -211,9 +212,9 @@ class Sessions:
         session = self._sessions.get(name)
         return session if session is not None and session.owner == owner else None
 
-    def open(self, owner: object, principal: str) -> HttpSession:
+    def open(self, owner: object, principal_name: str) -> HttpSession:
         """Open a session, which counts as busy until it is released."""
-        session = HttpSession(self._table, owner, principal)
+        session = HttpSession(self._table, owner, principal_name)
         self._sessions[session.id] = session
         self.take(session)
         while len(self._sessions) > self._max_sessions:
@@ -234,7 +235,7 @@ class Sessions:
         session.requests += 1
         if session.id not in self._sessions:
             return  # the session was closed in the meantime
-        group = self._principals.setdefault(session.principal, _PrincipalSessions())
+        group = self._principals.setdefault(session.principal_name, _PrincipalSessions())
         group.silent.pop(session.id, None)
         group.busy[session.id] = session
 
@@ -243,7 +244,7 @@ class Sessions:
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
-        group = self._principals[session.principal]
+        group = self._principals[session.principal_name]
         del group.busy[session.id]
         session.silent_since = time.monotonic()
         group.silent[session.id] = session
@@ -252,11 +253,11 @@ class Sessions:
         """End a session at once; its cancelled requests may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
-        group = self._principals[session.principal]
+        group = self._principals[session.principal_name]
         group.silent.pop(session.id, None)
         group.busy.pop(session.id, None)
         if not group.count:
-            del self._principals[session.principal]
+            del self._principals[session.principal_name]
         task = asyncio.create_task(session.aclose())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -398,6 +399,7 @@ class StreamableHttp:
                 return
             if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
+            # Another task puts the response into `stream`.
             session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
                 await say_accepted(send)
@@ -498,7 +500,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _connection_of(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
+        """Return the connection of a request's sender; raises `MCPError` if headers contradict its body."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for header_name, _ in headers if header_name == name) > 1:
@@ -571,6 +573,6 @@ async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
     """Return whether a client accepts a content type; otherwise its request is refused."""
     if _accepts(scope, kind):
         return True
-    required_types = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
+    required_types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
     await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
     return False

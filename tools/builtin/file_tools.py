@@ -270,7 +270,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
             if change.held_bytes <= MAX_PLAN_BYTES:
                 context.memo[_PLAN] = (params, change)
-            return change.question(proposed_text)
+            return change.confirmation(proposed_text)
 
         return await run_blocking(context.signal, preview)
 

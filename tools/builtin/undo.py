@@ -127,7 +127,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         def preview() -> ConfirmationDetails:
             plan = self._plan(params, context)
             context.memo[_PLAN] = (params, plan)
-            return plan.question("")
+            return plan.confirmation("")
 
         return await run_blocking(context.signal, preview)
 

@@ -48,7 +48,10 @@ async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools may use. Each is created on first use and then shared."""
+    """The services that tools may use, from the server's `App._make_contexts`.
+
+    Each is created on first use and then shared.
+    """
 
     commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if commands cannot run
     # Real paths of files that tools have written with consent, mapped to the SHA-256 of the content last written
@@ -72,7 +75,7 @@ class ClientState:
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
     skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
-    owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
+    owner_name: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
         if self.is_anonymous:
@@ -322,9 +325,9 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
         ignored.
         """
-        normalised, used_names = self._normalised(arguments)
+        normalised, original_names = self._normalised(arguments)
         params = bind(self.name, self.params_model, self._own_schema, normalised)
-        self.check(params, used_names)
+        self.check(params, original_names)
         if not self.behaviour.read_only and (problem := self._about_unknown(normalised, is_refused=True)):
             raise InvalidToolParamsError(self.name, problem)
         return params
@@ -336,8 +339,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return self._about_unknown(self._normalised(arguments)[0], is_refused=False)
 
     def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        renamed, used_names = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
-        return self.normalise(renamed), used_names
+        renamed, original_names = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
+        return self.normalise(renamed), original_names
 
     def _about_unknown(self, arguments: Mapping[str, Any], *, is_refused: bool) -> str:
         return about_unknown(

@@ -191,7 +191,7 @@ def choices_for(
     choices, grants = [ONCE], permission.grants
     rules = tuple(grant.rule for grant in grants)
     titles = ", ".join(grant.title for grant in grants)
-    scope = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
+    scope = f"in all sessions of {visible_line(client.owner_name)}" if client.owner_name else "in this session"
     if client.grants is not None and grants:
         choices.append(Choice(Decision.ALWAYS, f"Always allow {titles} {scope}", rules))
         if isinstance(details, McpConfirmation):
@@ -269,7 +269,7 @@ async def require_consent(
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judgement, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
-        tool.record_consent(context.client.key)
+        tool.record_consent(context.client.key)  # only tools of upstreams record it
     if (denial := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
         refuse(denial)
     if not context.keeps_folders():
@@ -277,7 +277,7 @@ async def require_consent(
             "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
             "is still needed, repeat it, and it will be checked against the current folders."
         )
-    if reason := tool.why_outdated():
+    if reason := tool.why_outdated():  # only tools of upstreams can be outdated
         raise ExecutionDeniedError(
             f"The user agreed to an earlier version of the tool, and {reason}, so nothing was done. Read the tool's "
             "current description. If you still need it, repeat the call: the user will be asked about this version."

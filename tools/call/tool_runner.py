@@ -78,7 +78,7 @@ class ToolRunner:
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
     keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved; the server's `SavedRules`
-    audit: Audit | None = None  # records every decision; may be set later
+    audit: Audit | None = None  # records every decision; the server's `AuditLog`
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
@@ -185,9 +185,10 @@ class ToolRunner:
             context.rights,
         )
         subjects: Sequence[Subject] = ()
+        # What the call touches may have to be read from disk, so it is judged only if the tool alone does not decide.
         permission, is_settled = self.policy.judge_alone(request)
         if not is_settled:
-            await tool.make_ready(context)
+            await tool.make_ready(context)  # only `run_shell_command` has anything to prepare
 
             def judge_subjects() -> tuple[Permission | None, Sequence[Subject]]:
                 call_subjects = tool.subjects(params, context)
@@ -197,6 +198,7 @@ class ToolRunner:
         if permission is not None and permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission, is_granted=permission.verdict is Verdict.ALLOW)
         details = await tool.should_confirm_execute(params, context)
+        # If no rule or mode decides, a call without a question may run, and any other call needs consent.
         permission = permission or self.policy.judge_details(request, details)
         if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
             permission = _SHARED_APPROVAL

@@ -78,9 +78,10 @@ class CommandView:
     engine: Engine
     kind: ViewKind
     network: Network
-    # Also readable: real paths outside the usual view, and hidden files. The question names them
+    # Also readable: real paths outside the usual view, and hidden files. The question names them, or a rule allows them
     seen: tuple[str, ...] = ()
-    writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
+    # Also writable: other paths and auto-run files. The question names them, or a rule or the approval mode allows them
+    writable: tuple[str, ...] = ()
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     # In a reading view, whether the repository's own files are shown, for git. In other views, whether only git changes
     # files, so that the repository's own files are writable

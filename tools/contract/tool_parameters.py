@@ -84,19 +84,20 @@ def rename(
             f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those in the schema.",
         )
     renamed: dict[str, Any] = {}
-    used_names: dict[str, str] = {}
+    original_names: dict[str, str] = {}
     for name, value in arguments.items():
         canonical = spellings.get(folded(name), name)
         if value is None or (canonical not in required and _is_empty(value, {})):
             continue
         if canonical in renamed and renamed[canonical] != value:
             raise InvalidToolParamsError(
-                tool, f"'{used_names[canonical]}' and '{name}' mean the same but have different values; give only one."
+                tool,
+                f"'{original_names[canonical]}' and '{name}' mean the same but have different values; give only one.",
             )
         if canonical not in renamed or name == canonical:
-            used_names[canonical] = name
+            original_names[canonical] = name
         renamed[canonical] = value
-    return renamed, used_names
+    return renamed, original_names
 
 
 def folded(name: str) -> str:
@@ -274,25 +275,19 @@ def about_unknown(
                 "There are more unknown parameters." if is_refused else "More unknown parameters were ignored."
             )
             break
-        hint = (
-            f". {parameter.way}"
-            if parameter is not None and parameter.way
-            else _suggestion(at, name, spellings, properties, present)
-        )
+        if parameter is not None and parameter.way:
+            hint = f". {parameter.way}"
+        else:
+            import difflib  # noqa: PLC0415 - loaded only after a mistake
+
+            known = {folded(property_name): property_name for property_name in properties} if at else spellings
+            matches = [known[match] for match in difflib.get_close_matches(folded(name), known, len(known) or 1)]
+            hint = f"; '{at}{matches[0]}' is, and was given too." if matches else "."
+            if (unused := next((match for match in matches if match not in present), None)) is not None:
+                hint = f"; did you mean '{at}{unused}'?"
         effect = "" if is_refused else " and was ignored"
         names.append(f"'{brief(at + name)}' is not a parameter of {tool}{effect}{hint}")
     return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
-
-
-def _suggestion(at: str, name: str, spellings: Mapping[str, str], properties: Schema, present: Collection[str]) -> str:
-    import difflib  # noqa: PLC0415 - loaded only after a mistake
-
-    names = {folded(property_name): property_name for property_name in properties} if at else spellings
-    matches = [names[match] for match in difflib.get_close_matches(folded(name), names, len(names) or 1)]
-    unused = next((name for name in matches if name not in present), None)
-    if unused is not None:
-        return f"; did you mean '{at}{unused}'?"
-    return f"; '{at}{matches[0]}' is, and was given too." if matches else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:

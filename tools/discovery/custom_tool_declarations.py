@@ -70,11 +70,14 @@ class SchemaError(ValueError):
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
+
     schema = _normalise({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
-    error = next(_metaschema().iter_errors(schema), None)
+    metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
+    error = next(metaschema.iter_errors(schema), None)
     if error is not None:
         path, value = error.absolute_path, brief(json.dumps(error.instance, default=str))
         raise SchemaError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
@@ -128,13 +131,6 @@ def _normalise(node: Any) -> Any:
         if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
             fields["enum"] = [*fields["enum"], None]
     return with_children(fields, _normalise)
-
-
-@cache
-def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
-
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -245,7 +241,7 @@ class ArgumentCheck:
         return converted if converted != arguments and self.quick_problem_of(converted) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many values."""
+        """Like `problem_of`, but safe on the event loop. Raises a `LongCheckError` if there are too many values."""
         waiting: list[Any] = [arguments]
         value_count = 0
         while waiting:
@@ -313,7 +309,7 @@ SHAPE = 'an array of function declarations, such as [{"name": "...", "descriptio
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Keys under which a declaration may have its schema. The first one that is present is used.
+# Keys under which a declaration may contain its schema. The first one that is present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")

@@ -91,6 +91,7 @@ class NotInMemoryError(Exception):
 
 
 class _Mode(threading.local):
+    # Set by `from_memory`; opening and reading then raise `NotInMemoryError` instead of waiting.
     is_memory_only = False
 
 

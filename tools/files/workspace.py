@@ -198,6 +198,10 @@ class Workspace:
         if root in self._roots_without_case:
             real = _with_actual_case(real, root)
             root = self._root_of(real, raw_path)
+        self._refuse_reserved(real, root, raw_path)
+        return Location(root, real, raw_path, in_scratch=root == self._top, by_look=len(alike) == 1)
+
+    def _refuse_reserved(self, real: str, root: str, raw_path: str) -> None:
         if self._private and is_inside(real, self._private):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
@@ -209,7 +213,6 @@ class Workspace:
                 f"'{shown_path(raw_path)}' is named like the temporary files that writes create. Such files are "
                 "neither read nor written, and a later write in their folder removes them. Use another name.",
             )
-        return Location(root, real, raw_path, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
         """Return the real paths that look like a missing one, except those covered by a rule against reading."""

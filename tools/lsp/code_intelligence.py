@@ -26,7 +26,7 @@ from tools.lsp.language_server_session import (
     ConnectionEndedError,
     Diagnostic,
     Document,
-    HiddenFiles,
+    HiddenFilesSnapshot,
     LanguageServerSession,
     ResponseError,
     is_hidden,
@@ -64,7 +64,7 @@ class ServerStart:
     argv: tuple[str, ...]
     workspace: Workspace
     engine: Engine
-    hidden_files: HiddenFiles
+    hidden_files: HiddenFilesSnapshot
     program: FileIdentity  # identity of the program's file
 
     @property
@@ -96,8 +96,8 @@ class CodeIntelligence:
     Args:
         starter: Starts the programs, and ensures that they exit when this server exits.
         folders: Provides the private folders that the programs may write to.
-        find_hidden: Returns what rules deny to a read-only program of a client with the given rights, and why this
-            cannot be fully enforced (empty if it can). Blocking.
+        find_hidden: Returns what rules deny to a program that only reads, for a client with the given rights, and why
+            this cannot be fully enforced (empty if it can). Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 
@@ -191,7 +191,7 @@ class CodeIntelligence:
             key, server, argv, workspace, site.engine, self._find_hidden_files(workspace, key[2]), program
         )
 
-    def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFiles:
+    def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFilesSnapshot:
         files, problem = self._find_hidden(workspace, rights)
         identities: list[tuple[int, int] | None] = []
         for path in files.masked:
@@ -201,7 +201,7 @@ class CodeIntelligence:
                 identities.append(None)
             else:
                 identities.append((info.st_dev, info.st_ino))
-        return HiddenFiles(files, problem, tuple(identities))
+        return HiddenFilesSnapshot(files, problem, tuple(identities))
 
     async def _current(self, key: Key, workspace: Workspace) -> LanguageServerSession | None:
         """Return the session if its server is running and still hides exactly the files that are hidden now.
@@ -332,9 +332,8 @@ class CodeIntelligence:
                 await confined_process.release()
 
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.consent_reason)
-        read_errors = partial(newest_text, errors)
         session = LanguageServerSession(
-            server, one_line(program), root, close, read_errors, sees_hidden, start.hidden_files
+            server, one_line(program), root, close, partial(newest_text, errors), sees_hidden, start.hidden_files
         )
         watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
         ending = asyncio.create_task(end_program(), name=f"end {program} with its connection")

@@ -330,7 +330,7 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenFiles:
+class HiddenFilesSnapshot:
     """The files that rules and agent-ignore files hide from a server at a given moment."""
 
     restrictions: FileRestrictions
@@ -348,7 +348,7 @@ class LanguageServerSession:
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
     read_errors: Callable[[], str]  # returns the end of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
-    hidden_files: HiddenFiles  # what was hidden from the server when it started
+    hidden_files: HiddenFilesSnapshot  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])

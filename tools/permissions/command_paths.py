@@ -226,7 +226,7 @@ def _possible_paths(word: str) -> Iterator[str]:
 
 
 def _option_suffixes(word: str) -> Iterator[str]:
-    """Yield the ends of an option that may be a path, written directly after the letters: `x/y` in `-abx/y`."""
+    """Yield each end of an option that may be a path written directly after letters, such as `x/y` in `-abx/y`."""
     return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 

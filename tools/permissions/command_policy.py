@@ -17,7 +17,7 @@ unless a rule or the mode allows more.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -110,8 +110,8 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # Paths in `seen` and `writable` that allow rules open. The question does not name them
-    opened_by_rules: dict[str, None] = field(default_factory=dict[str, None])
+    # The paths in `seen` and `writable` in which consent also opens the files that ask rules or agent-ignore files hide
+    opened: dict[str, None] = field(default_factory=dict[str, None])
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, widens_access: bool = False) -> None:
@@ -119,6 +119,11 @@ class _Question:
         self.widens_access = self.widens_access or widens_access
         if setting:
             self.settings[setting] = None
+
+    def open(self, path: str, *, to_write: bool) -> None:
+        """Let consent open a path, with the files in it that ask rules or agent-ignore files hide."""
+        (self.writable if to_write else self.seen)[path] = None
+        self.opened[path] = None
 
 
 class _CommandPolicy:
@@ -152,7 +157,7 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, question))
+            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, ()))
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
         dialog_view = replace(
@@ -171,8 +176,8 @@ class _CommandPolicy:
             is_explicit=is_explicit,
             no_rule_allows=question.widens_access,
             is_guarded=question.is_guarded,
-            view=self._with_restrictions(view, question),
-            dialog_view=self._with_restrictions(dialog_view, question),
+            view=self._with_restrictions(view, question.opened),
+            dialog_view=self._with_restrictions(dialog_view, ()),
             offers_sandboxed=self._has_bubblewrap and may_last and (self._needs_network or not self._is_reading),
         )
 
@@ -225,9 +230,8 @@ class _CommandPolicy:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
                 if is_inside(named_path.real_path, self._roots) or os.path.lexists(named_path.real_path):
-                    (question.seen if self._is_reading and not named_path.is_written else question.writable)[
-                        named_path.real_path
-                    ] = None
+                    to_write = not self._is_reading or named_path.is_written
+                    question.open(named_path.real_path, to_write=to_write)
             # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
             is_around = any(contains(named_path.path, root) for root in self._roots)
             can_change = named_path.may_be_written and not is_around
@@ -237,7 +241,7 @@ class _CommandPolicy:
             ):
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
-                question.writable[named_path.real_path] = None
+                question.open(named_path.real_path, to_write=True)
             elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
                 self._ask_about_path(question, named_path)
         if (
@@ -275,6 +279,7 @@ class _CommandPolicy:
                     continue
                 question.writable[top] = None
                 if not self._is_allowed_path(top, Access.WRITE):
+                    question.open(top, to_write=True)
                     repository = f"the repository {shown_path(top)}, which is outside the workspace"
                     question.add(f"it works in {repository}", widens_access=True)
 
@@ -288,7 +293,7 @@ class _CommandPolicy:
                     for part in remaining_parts(file, (named_path.real_path,))
                     if contains(part.path, named_path.real_path)
                 )
-                question.seen[next(still_hidden, named_path.real_path)] = None
+                question.open(next(still_hidden, named_path.real_path), to_write=False)
                 break
         in_scratch = (
             self._has_bubblewrap
@@ -299,7 +304,7 @@ class _CommandPolicy:
         if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
             question.add(f"it names {named_path.path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
-                question.writable[named_path.real_path] = None
+                question.open(named_path.real_path, to_write=True)
             return
         # A command in the working view sees paths outside the workspace even without consent.
         is_shown = not self._is_reading and self._has_bubblewrap and not named_path.may_be_written
@@ -325,12 +330,9 @@ class _CommandPolicy:
             return
         # A trailing separator marks a folder to be created.
         path = os.path.join(named_path.real_path, "") if is_absent else named_path.real_path
-        opened_paths = question.writable if can_be_written else question.seen
+        (question.writable if can_be_written else question.seen)[path] = None
         if self._is_allowed_path(named_path.real_path, Access.WRITE if may_write else Access.READ):
-            question.opened_by_rules |= {} if path in opened_paths else {path: None}
-            opened_paths[path] = None
             return
-        opened_paths[path] = None
         question.add(f"it names {named_path.path}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
         is_whole = os.path.dirname(named_path.real_path) == os.sep or contains(named_path.real_path, self._request.home)
@@ -502,6 +504,8 @@ class _CommandPolicy:
         else:
             is_git = is_asked and changes_by_git_alone(self._text)
         if question.widens_access and self._uses_git:
+            for store in self._stores:
+                question.open(store, to_write=False)
             seen += self._stores
         unresolved_paths = (
             named_path.path for named_path in self._paths.named_paths if named_path.path != named_path.real_path
@@ -521,10 +525,11 @@ class _CommandPolicy:
             may_take_shares=kind is not ViewKind.READING,
         )
 
-    def _with_restrictions(self, view: CommandView, question: _Question) -> CommandView:
+    def _with_restrictions(self, view: CommandView, opened: Iterable[str]) -> CommandView:
         """Add to the view what file rules deny to the command now.
 
-        Also add a function that looks this up again when the command is about to start.
+        Also add a function that looks this up again when the command is about to start. Files that ask rules or
+        agent-ignore files hide stay hidden, unless they are in one of the `opened` paths, which consent opens.
         """
         if view.kind is ViewKind.UNCONFINED:
             return view
@@ -533,10 +538,7 @@ class _CommandPolicy:
         # Consent for a git command includes the history that the repository stores.
         hides = is_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
-        # A folder that allow rules open may contain files that ask rules or agent-ignore files hide: these stay hidden.
-        named_paths = {*question.seen, *question.writable}.difference(question.opened_by_rules)
-        opened_by_rules = {*allowed_reading(self._rules, self._request.home), *question.opened_by_rules} - named_paths
-        opened_paths = frozenset((*view.seen, *view.writable)) - opened_by_rules
+        opened_paths = frozenset(opened)
         return replace(
             view,
             restrictions=_restrictions(self._hidden, self._request, view, opened_paths, stores),

@@ -16,13 +16,12 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import dropwhile, islice, pairwise
 from os.path import basename, join
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Node
 
 
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
@@ -181,19 +180,12 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield (None,)  # nested too deeply to follow
 
 
-@cache
-def _bash() -> Language:
-    import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
-    from tree_sitter import Language  # noqa: PLC0415
-
-    return Language(tree_sitter_bash.language())
-
-
 class _Reader:
     """Parses one text, but not the command strings in it."""
 
     def __init__(self, text: str) -> None:
-        from tree_sitter import Parser  # noqa: PLC0415 - loaded by the first command
+        import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
+        from tree_sitter import Language, Parser  # noqa: PLC0415 - as above
 
         self.result = CommandText()
         self.texts: list[str] = []  # command strings for shells, to be parsed later
@@ -203,7 +195,7 @@ class _Reader:
         # The last value assigned to each variable, empty if not literal. At run time, the value may be different
         self._values: dict[str, str] = {}
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
-        root = Parser(_bash()).parse(bytes(self._source)).root_node
+        root = Parser(Language(tree_sitter_bash.language())).parse(bytes(self._source)).root_node
         if root.has_error:
             self._doubt("it could not be parsed as a bash command")
         self.result.may_run_more = not is_read_alike(root, bytes(self._source))

@@ -658,7 +658,7 @@ def restrictions(
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `opened_paths` are the real paths that the question opens to the command. `is_asked` is true if the user was asked
+    `opened_paths` are the real paths that consent opens to the command. `is_asked` is true if the user was asked
     about the command.
     """
     roots = workspace.roots

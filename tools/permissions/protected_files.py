@@ -9,8 +9,8 @@ Three kinds of files are not listed: those that run only when a user starts them
 that a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`,
 `.gitattributes`).
 
-Guarded paths are the server's own settings and log. The settings decide what runs without consent. Guarded paths are
-recognised by their real path, because a settings file given on the command line may have any name and be in a
+Guarded paths are the server's own settings, log and journal. The settings decide what runs without consent. Guarded
+paths are recognised by their real path, because a settings file given on the command line may have any name and be in a
 workspace.
 """
 

@@ -254,12 +254,8 @@ def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Itera
 
 
 def _convert(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    body, media_type, charset, is_cut = (
-        response.body,
-        response.media_type,
-        response.charset,
-        response.truncation is not None,
-    )
+    body, media_type, charset = response.body, response.media_type, response.charset
+    is_cut = response.truncation is not None
     page = Page(response, len(body))
     if not body:
         return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
@@ -289,9 +285,8 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
             return replace(page, text=content.text, notes=notes)
     # UTF-16 text looks like binary data, so the type that the server states decides.
     is_utf_16 = (charset or "").startswith("utf-16")
-    if file_type.kind in TEXT_KINDS or (
-        is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
-    ):
+    is_text = media_type.startswith("text/") or media_type.endswith(("json", "xml"))
+    if file_type.kind in TEXT_KINDS or (is_utf_16 and is_text):
         text, note = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
         return replace(page, text=text, notes=(note,) if note else ())
     if file_type.kind is not FileKind.PDF:

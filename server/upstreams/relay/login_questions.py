@@ -60,9 +60,8 @@ class LoginQuestions:
             ToolError: The login failed or was not possible; the message says why.
         """
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
-        attempt = self._attempts.get(name)
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
-        if attempt is not None:
+        if (attempt := self._attempts.get(name)) is not None:
             await self._wait_until_done(login, attempt, action, exchange)
             return None
         if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):

@@ -1,6 +1,7 @@
 """Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
 
-In published copies, invisible characters in titles and descriptions are made visible, as in the forms of questions.
+In published copies of items, and in elicitation forms, invisible characters in titles and descriptions are made
+visible.
 """
 
 from __future__ import annotations
@@ -175,14 +176,14 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list. Items that have not changed since the last time are not checked again.
+    """Read all pages of one list. Items that have not changed since it was last read are not checked again.
 
     Raises:
         IsThisServerError: The list has come through this server itself.
         RelayError: A page cannot be read.
     """
     previous_items = offer.digests.get(kind.field, {})
-    items_by_name: dict[str, CheckedItem] = {}
+    items: dict[str, CheckedItem] = {}
     omissions: list[str] = []
     size = position = 0
     is_truncated = False
@@ -212,7 +213,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 checked_item = previous_items.get(name)
                 if checked_item is None or checked_item.digest != digest:
                     checked_item = CheckedItem(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
-                if len(items_by_name) >= MAX_ITEMS or name in items_by_name or has_passed_here(item):
+                if len(items) >= MAX_ITEMS or name in items or has_passed_here(item):
                     continue
             except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
                 reason = str(error) if isinstance(error, UnfitError) else "it cannot be read"
@@ -222,23 +223,18 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 is_truncated = True
                 continue
             size += len(encoded)
-            items_by_name[name] = checked_item
+            items[name] = checked_item
             omissions += [f"{part} of '{name}'" for part in checked_item.removed_parts]
         next_cursor = page.get("nextCursor")
-        if (
-            not isinstance(next_cursor, str)
-            or next_cursor in seen_cursors
-            or is_truncated
-            or len(items_by_name) >= MAX_ITEMS
-        ):
+        if not isinstance(next_cursor, str) or next_cursor in seen_cursors or is_truncated or len(items) >= MAX_ITEMS:
             break
         seen_cursors.add(next_cursor)
         params = {**params, "cursor": next_cursor}
     else:
         session.log.warning("upstream %s: %s has more than %d pages", session.alias, kind.method, MAX_PAGES)
-    offer.digests[kind.field] = items_by_name
+    offer.digests[kind.field] = items
     offer.note_omissions(session, kind, omissions, is_truncated=is_truncated)
-    return [checked_item.item for checked_item in items_by_name.values()]
+    return [checked_item.item for checked_item in items.values()]
 
 
 def omission_messages(omissions: Sequence[str]) -> list[str]:

@@ -100,7 +100,7 @@ class Challenge:
     def could_be_met(self) -> bool:
         """Whether a login could help.
 
-        It does not help if the status is 403 and the response names no authentication scheme.
+        A login does not help if the status is 403 and the response names no authentication scheme.
         """
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
@@ -204,13 +204,6 @@ def unusable(
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": reason, "data": {_UNUSABLE: details}})
 
 
-def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
-    reason, details = error["message"], error["data"][_UNUSABLE]
-    if isinstance(details, bool):
-        return SessionUnknownError(reason) if details else UnusableAnswerError(reason)
-    return UnusableAnswerError(reason, Challenge(details[0], tuple(details[2:]), details[1]))
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
     """How an upstream's program exited."""
@@ -220,12 +213,16 @@ class ProgramEnd:
 
 
 class MessageReader(Protocol):
+    """Receives messages from an upstream: an `Inbox`, or on Windows, over stdio, an `_SdkReader`."""
+
     async def listen(self, listener: Callable[[Message], None]) -> None:
         """Pass each message to `listener`, which must return quickly, until the connection ends."""
         ...
 
 
 class MessageWriter(Protocol):
+    """Sends messages to an upstream: `StdinWriter`, `StreamableWriter`, `SseWriter`, or `_SdkWriter` for Windows."""
+
     @property
     def has_room(self) -> bool:
         """Whether a message is accepted at once."""
@@ -395,7 +392,7 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """Return the result, ignoring everything else. Raises a `RelayError` if there is none."""
+        """Return the result, and ignore all other events. Raises a `RelayError` if there is none."""
         while True:
             event = await self.next()
             if isinstance(event, RpcAnswer):
@@ -456,10 +453,12 @@ class JsonRpcChannel:
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
+    """Maps the id of each abandoned request to its client, and to the time until which it counts as unfinished; oldest
+    first.
+    """
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
-    unfinished. The empty key stands for all clients above the limit.
+    """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
+    count as unfinished. The empty key stands for all clients above the limit.
     """
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
@@ -492,11 +491,12 @@ class JsonRpcChannel:
                     if is_result:
                         pending.put(RpcAnswer(content))
                     elif _UNUSABLE in as_mapping(content.get("data")):
-                        unusable_answer = _unusable_answer(content)
-                        pending.put(RpcAnswer({}, unusable_answer))
-                        challenge = unusable_answer.challenge
+                        reason, details = content["message"], content["data"][_UNUSABLE]
+                        is_unknown, has_challenge = details is True, not isinstance(details, bool)
+                        challenge = Challenge(details[0], tuple(details[2:]), details[1]) if has_challenge else None
+                        error = SessionUnknownError(reason) if is_unknown else UnusableAnswerError(reason, challenge)
+                        pending.put(RpcAnswer({}, error))
                         is_unauthorized = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
-                        is_unknown = isinstance(unusable_answer, SessionUnknownError)
                         if is_unknown or (is_unauthorized and not self._pending):
                             self.on_refusal(challenge)
                     else:
@@ -639,8 +639,7 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. This pattern counts only at the start of a message, because the rest of a message may
-contain any text.
+"""The start of a response. Only the start of a message is matched, because the rest of a message may contain any text.
 """
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -20,9 +20,6 @@ from server.upstreams.wire.json_rpc_channel import Credentials, MessageReader, M
 from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
-    from mcp.shared._stream_protocols import ReadStream, WriteStream
-    from mcp.shared.message import SessionMessage
-
     from tools.shell.process_spec import ProcessStarter  # imported with the first upstream
 
 INHERITED = (
@@ -129,7 +126,7 @@ async def _program(
 
 @dataclass(frozen=True, slots=True)
 class _SdkReader:
-    stream: ReadStream[SessionMessage | Exception]
+    stream: Any
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
         async for item in self.stream:
@@ -139,7 +136,7 @@ class _SdkReader:
 
 @dataclass(frozen=True, slots=True)
 class _SdkWriter:
-    stream: WriteStream[SessionMessage]
+    stream: Any
     has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
     takes_headers: bool = False
 

@@ -12,7 +12,7 @@ import pytest
 
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.find.folder_walk import Difference, Everything, Filters, Selection, Walk
+from tools.files.find.folder_walk import Everything, Filters, ReducedSelection, Selection, Walk
 from tools.files.find.glob_search import compile_patterns
 from tools.files.ignore_files import HiddenBy
 from tools.files.workspace import Workspace
@@ -127,7 +127,7 @@ def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     make(root, "a.py", "a_test.py", "gen/b.py", "src/gen/c.py", "src/d.py")
     excluded = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start()
     assert excluded is not None
-    assert found(walk(root), selection=Difference(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
+    assert found(walk(root), selection=ReducedSelection(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
 
 
 @pytest.mark.requirement("walk.bounded")

@@ -537,6 +537,25 @@ def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(projec
     assert asked.verdict is Verdict.ASK
     assert asked.view is not None
     assert asked.view.restrictions.masked == ()
+    # A question that names the folder does not name the file.
+    folder = judge(project, "grep -r x ~/notes", home=home, ask=ask)
+    for view in (folder.view, folder.dialog_view):
+        assert view is not None
+        assert view.seen == (str(home / "notes"),)
+        assert view.restrictions.masked == (str(key),)
+
+
+@pytest.mark.requirement("hidden.held")
+def test_an_ask_rule_hides_a_file_in_a_repository_that_another_rule_lets_git_change(project: Path, home: Path) -> None:
+    repository = home / "repository"
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (repository / "key").touch()
+    allow, ask = ["Edit(~/repository)"], ["Read(~/repository/key)"]
+    add = judge(project, "cd ~/repository && git add -A", ApprovalMode.YOLO, home=home, allow=allow, ask=ask)
+    assert add.verdict is Verdict.ALLOW
+    assert add.view is not None
+    assert add.view.writable == (str(repository),)
+    assert add.view.restrictions.masked == (str(repository / "key"),)
 
 
 @pytest.mark.requirement("cli.explain")

@@ -256,7 +256,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be written."""
+    """A change that is ready to be written; a `TextEdit` for the tool `edit`."""
 
     title: ClassVar[str]  # the first words of the question's title
     labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
@@ -279,7 +279,7 @@ class FileChange(ABC):
 
     @property
     @abstractmethod
-    def details(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         """Further fields of the structured result."""
 
     @property
@@ -311,7 +311,7 @@ class FileChange(ABC):
         info = self.target.workspace.stat(self.target.location)
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
-    def question(self, proposal: str) -> EditConfirmation:
+    def confirmation(self, proposal: str) -> EditConfirmation:
         """Return the question to ask before the file is written. The user may edit `proposal`."""
         location, diff = self.target.location, self.diff
         is_short = len(proposal) <= EDITABLE_BYTES and len(proposal.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
@@ -392,9 +392,9 @@ def _result(
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = truncate(diff_text) if is_users and change.snapshot.hidden_by is None else ""
-    details = change.details
-    if final_diff and "regions" in details:
-        details["regions"] = []  # the diff shows them
+    result_fields = change.result_fields
+    if final_diff and "regions" in result_fields:
+        result_fields["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can also be undone.")
@@ -404,7 +404,8 @@ def _result(
         notes.append(f"The user edited the {change.proposal_noun} before it was written.")
     content = [" ".join([change.sentence, *notes])]
     content += [
-        f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---" for part in details.get("regions", ())
+        f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---"
+        for part in result_fields.get("regions", ())
     ]
     content += [f"The final change:\n{final_diff}"] if final_diff else []
     display: FileDiff | str = FileDiff(
@@ -432,7 +433,7 @@ def _result(
             "user_modified": is_users,
             "notes": notes,
             "diff": final_diff,
-            **details,
+            **result_fields,
         },
     )
 
@@ -509,7 +510,7 @@ class WholeFileWrite(FileChange):
         return f"{path} already has exactly this content; nothing was written."
 
     @property
-    def details(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         return {"changed": self._changes_file, "lines": self.lines}
 
 
@@ -531,8 +532,7 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         snapshot.refuse_undoing_write(content)
 
-    # The current text as shown to people. `None` for a new file, and for hidden content, because no result may depend
-    # on hidden content.
+    # The current text as shown to people. `None` for a new file and for hidden content: no result may depend on that.
     old: str | None = None
     decoded: Decoded | None = None
     notes: list[str] = []
@@ -548,9 +548,8 @@ def plan_write(
         elif encoding is None and not is_known:
             note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
             if best_guess is not None:
-                note += (
-                    f" It was shown as {best_guess.name}; to write in that encoding, set encoding='{best_guess.name}'."
-                )
+                name = best_guess.name
+                note += f" It was shown as {name}; to write in that encoding, set encoding='{name}'."
             notes.append(note)
     new_encoding = encoding_to_write(encoding, decoded, location.shown)
 

@@ -52,13 +52,13 @@ class NotebookEdit(FileChange):
         return f"{action}: +{diff.added} -{diff.removed} lines; now {cell_count}, {self.content_summary}."
 
     @property
-    def details(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
-    def question(self, proposal: str) -> EditConfirmation:
+    def confirmation(self, proposal: str) -> EditConfirmation:
         """Return the question of the base class, but do not let the user edit the text of a deleted cell."""
-        question = super(NotebookEdit, self).question(proposal)
-        return replace(question, editable=None) if self.edit_mode == "delete" else question
+        confirmation = super(NotebookEdit, self).confirmation(proposal)
+        return replace(confirmation, editable=None) if self.edit_mode == "delete" else confirmation
 
 
 def plan_notebook_edit(

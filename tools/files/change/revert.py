@@ -55,14 +55,14 @@ class ChangeUndo(FileChange):
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     @property
-    def details(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         return {"undone": self.change.id, "removed_file": self.removes}
 
-    def question(self, proposal: str) -> EditConfirmation:
-        question = FileChange.question(self, proposal)
+    def confirmation(self, proposal: str) -> EditConfirmation:
+        confirmation = FileChange.confirmation(self, proposal)
         description = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
         title = f"{self.title} {description}{', and remove the file' * self.removes}"
-        return replace(question, title=title, notes=(title, *question.notes), editable=None)
+        return replace(confirmation, title=title, notes=(title, *confirmation.notes), editable=None)
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:

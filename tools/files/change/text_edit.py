@@ -82,7 +82,7 @@ class TextEdit(FileChange):
         return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
 
     @property
-    def details(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         """How the text matched, and as many of the changed places as fit into `SHOWN_BYTES`."""
         return {
             "replacements": len(self.spans),

@@ -66,7 +66,7 @@ class Exclusion(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReducedSelection:
     """A selection minus an exclusion."""
 
     selection: Selection
@@ -86,7 +86,7 @@ class Difference:
     def _subselection(self, name: str, inside: Selection | None) -> Selection | None:
         inside = None if self.exclusion.covers(name) else inside
         exclusion = self.exclusion.enter(name)
-        return Difference(inside, exclusion) if inside is not None and exclusion is not None else inside
+        return ReducedSelection(inside, exclusion) if inside is not None and exclusion is not None else inside
 
 
 @dataclass(frozen=True, slots=True)

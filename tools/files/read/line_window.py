@@ -469,12 +469,11 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read more, continue with offset={following}.")
-        if lines.first_truncated is not None:
+        if (cut := lines.first_truncated) is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
-                f"Lines longer than {line_chars} characters were cut. The first of them is line "
-                f"{start + lines.first_truncated}; to read more of it, use "
-                f"offset={lines.first + lines.first_truncated} and chars='{line_chars}-'."
+                f"Lines longer than {line_chars} characters were cut. The first of them is line {start + cut}; to read "
+                f"more of it, use offset={lines.first + cut} and chars='{line_chars}-'."
             )
         if text != lines.text:
             header.append(f"NUL characters are shown as {NUL_MARK}.")

@@ -16,10 +16,10 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.find.folder_walk import (
     DEFAULT_EXCLUDED_FOLDERS,
-    Difference,
     Everything,
     Exclusion,
     Filters,
+    ReducedSelection,
     Selection,
     Walk,
     count,
@@ -216,12 +216,12 @@ class FileSelection:
         walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))
         # Nested roots are searched separately, but a folder given by name is included with all its contents.
         other_roots = () if isinstance(wanted_files, Everything) else walk.workspace.roots
-        selection = Difference(wanted_files, _DefaultExcludes()) if self._use_defaults else wanted_files
+        selection = ReducedSelection(wanted_files, _DefaultExcludes()) if self._use_defaults else wanted_files
         exclusion = self._exclude.start() if self._exclude else None
         for name in folder_names:
             exclusion = exclusion and exclusion.enter(name)
         if exclusion is not None:
-            selection = Difference(selection, exclusion)
+            selection = ReducedSelection(selection, exclusion)
         for folder, folder_selection in walk.through_links(start, selection):
             base = os.path.join(folder.name, "")
             for entry in walk.files(folder, folder_selection, other_roots):

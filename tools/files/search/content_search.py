@@ -103,7 +103,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         pattern = compile_file_filter(query.glob)
         position = pattern.start()
         if position is not None and query.glob.startswith("!"):
-            selection = folder_walk.Difference(selection, position)
+            selection = folder_walk.ReducedSelection(selection, position)
             position = None
         elif position is not None:
             selection, literal_names = position, pattern.literals

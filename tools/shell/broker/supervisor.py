@@ -35,7 +35,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement
 else:
-    # Imported by path, like the broker.
+    # The broker runs as a script, and imports this module without its package.
     import broker_messages
     import confinement
 
@@ -92,11 +92,11 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     moves = [(output, 1), (output, 2), *zip(attachments, numbers, strict=False)]
     namespaces = attachments[len(numbers) :]
     if namespaces or order.rules is not None:
-        ignored_signals = _ignored_signals()
+        ignored_signals = [number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
 
         def confine_and_execute() -> None:
             os.setsid()
-            for number in ignored_signals:
+            for number in ignored_signals:  # inherited otherwise; handled signals are reset automatically
                 confinement.set_signal(number, None)  # no signal is ever blocked here
             for source, target in moves:
                 os.dup2(source, target)
@@ -172,12 +172,6 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
         for descriptor in descriptors:
             os.close(descriptor)
     return 0
-
-
-@cache
-def _ignored_signals() -> tuple[int, ...]:
-    """Return the signals that a program would inherit as ignored. Handled signals are reset automatically."""
-    return tuple(number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN)
 
 
 @cache
@@ -398,7 +392,7 @@ class SupervisorChannel:
         self._queued += broker_messages.frame(kind, *numbers)
 
     def send(self, *message: int) -> None:
-        """Send the queued messages, then this one if given."""
+        """Send the queued messages and, if given, `message`."""
         if message:
             self.queue(*message)
         if self._queued:
@@ -481,7 +475,7 @@ class Supervisor:
         if self._has_children and not self._by_group:
             Descendants().kill()  # the remaining processes, whose program is unknown
         with suppress(OSError):
-            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which must continue now
+            os.kill(os.getppid(), signal.SIGCONT)  # resume the broker, which a program may have suspended
         return not self._has_children
 
     def _add(self, channel: socket.socket) -> None:

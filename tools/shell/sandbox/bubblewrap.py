@@ -127,7 +127,7 @@ class ViewSetup:
         for path in filter(os.path.lexists, view.seen):
             self._bind(path)
 
-        hidden_mounts: list[tuple[str, Callable[[], None]]] = [
+        hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
@@ -135,19 +135,15 @@ class ViewSetup:
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
             *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
-        in_roots = {
-            path for path, _ in hidden_mounts if any(contains(root, path) and path != root for root in view.roots)
-        }
+        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
         # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
-        outside = (*(item for item in hidden_mounts if item[0] not in in_roots), *writable)
+        outside = (*(item for item in hidden if item[0] not in in_roots), *writable)
         for _, mount in sorted(outside, key=lambda item: depth(item[0])):
             mount()
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
-        for _, mount in sorted(
-            (item for item in hidden_mounts if item[0] in in_roots), key=lambda item: depth(item[0])
-        ):
+        for _, mount in sorted((item for item in hidden if item[0] in in_roots), key=lambda item: depth(item[0])):
             mount()
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
@@ -236,7 +232,7 @@ class SandboxedCommand(ConfinedCommand):
             # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
                 steps = await THREADS.run(self.send_options)
-            if steps:  # the mounting process prepares in parallel
+            if steps:  # the mounting process prepares itself while bubblewrap sets up the sandbox
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
             process = self.gate.process()
@@ -321,7 +317,7 @@ class BubblewrapConfinement:
         starter: ProcessStarter,  # runs the probe
         folders: PrivateFolders,  # for the files and folders that replace masked ones
         search_path: str = os.defpath,
-        program: str | None = None,  # path of bubblewrap, instead of searching for it
+        program: str | None = None,  # path of bubblewrap; if `None`, it is searched for
         *,
         consented_digests: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunScanner`
         loopbacks: SessionLoopbacks | None = None,
@@ -374,7 +370,7 @@ class BubblewrapConfinement:
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.namespaces(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # The new command holds descriptors, so this must not be interrupted.
+                # A cancellation here would lose the new command, and nothing would close its descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
@@ -582,8 +578,8 @@ class BubblewrapConfinement:
 
         The reason is phrased for the middle of a sentence.
         """
-        # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
-        # write to, use /etc instead.
+        # The program tries to create a marker in the home folder, which no command may write to. If the home folder is
+        # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
