@@ -199,7 +199,8 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 def unnamed_file() -> IO[bytes]:
     """Create a file for a process to read or write, in memory if possible.
 
-    A pipe that nobody reads would block the process, and many small disk writes are slow.
+    A pipe is not used, because a write to it may block until the other side reads. Memory is preferred to a file on
+    disk, because many small disk writes are slow.
     """
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)

@@ -58,7 +58,7 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 
 
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
-    """Write the text of the document, and the reason why the text ends there."""
+    """Limit this process, then write the text of the document, and the reason why reading stopped."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - exists only on POSIX
         import signal  # noqa: PLC0415 - needed only here

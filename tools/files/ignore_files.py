@@ -4,7 +4,7 @@ Ignore files are read again for every call, so changes apply at once. Git's rule
 repository, even if the top is above the root. The rules of an outer repository do not apply in a repository inside it.
 Agent-ignore files may be in the root and in any folder inside it. As in git, deeper files take precedence, and nothing
 inside a hidden folder can be unhidden. Agent-ignore files take precedence over git's files, so `!name` in them unhides
-files that git hides. Files that a permission rule protects from being read are always left out too.
+files that git hides. Files that a permission rule protects from being read are also always left out.
 
 In git's files, lines that are not understood are skipped. Agent-ignore files protect other files, so an
 agent-ignore file with a line that is not understood hides its whole folder.
@@ -246,8 +246,8 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # Make bracket expressions never match a slash. Escape a `]` at their beginning, so that the slash can precede
-        # it.
+        # Make bracket expressions never match a slash. Escape a `]` at the beginning of an expression, so that the
+        # slash can precede it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)
     except (ValueError, re.error):
@@ -402,7 +402,7 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because an ignore file
+    If the path is a folder and `own_files` is true, the ignore files in that folder also count, because an ignore file
     that is not understood hides its whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not
     understood.
     """
@@ -477,7 +477,7 @@ class PresentNames:
 
     def __contains__(self, name: object) -> bool:
         try:
-            return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`: three names are looked up for each read
+            return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`
         except PermissionError:
             return False  # even if the file exists, it cannot be opened
         except OSError:

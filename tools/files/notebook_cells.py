@@ -53,7 +53,7 @@ def text_of(value: Any) -> str:
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """Return the source of a cell. In format 3, the key for the source of code is `input`."""
+    """Return the source of a cell. In format 3, the source of a code cell has the key `input`."""
     return text_of(cell.get("source", cell.get("input")))
 
 
@@ -112,9 +112,9 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part, and adapt the gaps to the new order. If there are no other parts, `part` keeps its gap.
+        """Insert a part, and adapt the gaps to the new order. If it is the only part, `part` keeps its gap.
 
-        `comma` is the gap to put between two parts if there was only one part, with no white space before it.
+        `comma` becomes the gap between the two parts if there was a single part without white space before it.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -196,7 +196,7 @@ def layout_of(text: str, place: Parts) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class CellList:
-    """One list of cells: the object that contains it, and its parts."""
+    """The parts of a list of cells, and the object that contains the list."""
 
     holder: Parts
     parts: Parts
@@ -272,7 +272,7 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
-    """Return a function that names the cell at a line and byte of the file, both from 1.
+    """Return a function that names the cell at a line and byte of the file, both counted from 1.
 
     If the byte is `None`, the function uses the first non-blank character of the line. Outside cells, the name is
     empty.

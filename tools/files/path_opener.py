@@ -619,7 +619,7 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    If `to_list` is false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a
+    If `to_list` is false, a folder without read permission can also be opened. Raises an `OSError` with `ELOOP` if a
     component of the folder's path is now a symlink.
     """
     if not CAN_STEP:

@@ -2,8 +2,8 @@
 
 There are three cases. A byte order mark names the encoding. Without a byte order mark, text that is strictly valid
 UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
-it is never re-encoded. To show such text, a guess is good enough, and is marked as a guess. Text is never written in a
-guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
+it is never re-encoded. A guess at the encoding is good enough to show such text, and is marked as a guess. Text is
+never written in a guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
 
 The end of the module is about line endings: their kinds, the kind for new lines, and splitting text into lines.
 """
@@ -119,14 +119,14 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def decode_unless_binary(data: bytes) -> Decoded | None:
-    """Like `decode`, but return `None` for binary data too."""
+    """Like `decode`, but also return `None` for binary data."""
     return None if marked_encoding(data) is None and looks_binary(data) else decode(data)
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
     """Encode a whole file, including its byte order mark.
 
-    A byte order mark at the start of the text itself is kept too.
+    A byte order mark at the start of the text itself is also kept.
     """
     return encoding.bom + text.encode(encoding.codec)
 
@@ -472,7 +472,7 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """Return the style of the line endings in `text`. Counts them only if there are carriage returns."""
+    """Return the style of the line endings in `text`. Line endings are counted only if there are carriage returns."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style

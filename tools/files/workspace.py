@@ -114,8 +114,8 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Keep only the private folders that contain a root or are inside one. Usually there are none, and then no path
-        # has to be checked against them.
+        # Keep only the private folders that contain a root or are inside one. Usually none remain, so that paths need
+        # not be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -148,8 +148,8 @@ class Workspace:
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes that results put around names, and without shell escapes.
-        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted
-        too, provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
+        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is also
+        accepted if it is the only one. No path outside the workspace is tried, so nothing about such paths is
         revealed.
 
         Raises:
@@ -187,7 +187,7 @@ class Workspace:
             raise explain(error, shown_path(raw_path)) from None
         if not root:
             # The names in a root's path may be unusual, so results show them in quotes. A path that is inside a root
-            # when taken literally has no such quotes: it leads out through a symlink.
+            # when taken literally was not quoted in this way: it leads out of the root through a symlink.
             is_inside_literally = self._root_above(os.path.normpath(scratch_path or literal)) != ""
             unquoted_path = parse_quoted_path(raw_path.strip())
             if unquoted_path is not None and not is_inside_literally:
@@ -316,7 +316,7 @@ class Workspace:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
             is_root = location.path == location.root and self._root_above(self._real_path(path)) != ""
-            # `path` is absolute, so it does not matter which location `has` gets.
+            # `path` is absolute, so it does not matter which location is passed to `has`.
             is_there = is_root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)
@@ -386,7 +386,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a folder contains exactly this name. Symlinks out of the workspace are not followed."""
+        """Return True if a relative path exists as written in a folder. Never follows symlinks out of the workspace."""
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)
@@ -557,7 +557,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 def explain(
     error: OSError | ValueError, display_path: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
-    """Turn an operating system error into a tool error. Of the operating system error, only the `errno` is used."""
+    """Turn an operating system error into a tool error, which reveals only the `errno` of the original error."""
     exhaustion = exhaustion_of(error)
     if exhaustion is not None:
         return exhaustion

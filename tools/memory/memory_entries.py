@@ -1,4 +1,4 @@
-"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers write to it too.
+"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers also write to it.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
 only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.
@@ -223,7 +223,7 @@ class MemoryAddition:
                 ) from None
         with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
             result = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # If the client had read the file before, the new content counts as read, too. Adding a line to an unread file
+        # If the client had read the file before, the new content also counts as read. Adding a line to an unread file
         # does not make it count as read.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}

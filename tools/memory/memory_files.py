@@ -89,7 +89,7 @@ class MemoryFiles:
                 f"The {scope} memory '{name}' is outside its folder, because of a symlink or because of its name, so "
                 "it is neither read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
             ) from None
-        # The global folder also contains settings and keys. A symlink must not pass them off as memories.
+        # The global folder also contains settings and keys, which a symlink must not make accessible as memories.
         if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,

@@ -1,4 +1,4 @@
-"""Recognises secrets in text and in JSON values, by names of variables and parameters and by the form of the secret.
+"""Recognises secrets in text and in JSON values, by the names of variables or parameters, or by the form of the secret.
 
 This module protects the environment of commands and the logs. Only common names and forms are recognised. A false match
 costs only an environment variable or a word in a log. Every pattern takes linear time, because a match can begin only
@@ -310,7 +310,8 @@ def _redact_named_values(text: str) -> str:
         if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # In prose, a phrase that only begins like the name of a secret means something else.
+            # A phrase such as `password reset: ...` begins like the name of a secret but means something else, so the
+            # end of the name must also indicate a secret.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -389,8 +390,8 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     """Map the keys of an object such as `{"name": "Cookie", "value": ...}` to the names of their values.
 
-    A value gets the name from another field of the object only if the name and the value indicate a secret. All other
-    names are empty.
+    A name is taken from another field of the object only if that name and the value indicate a secret. All other names
+    are empty.
     """
     parts = {
         key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAME_KEYS | _VALUE_KEYS
@@ -431,7 +432,7 @@ class _Redaction:
         head = text[: max(self._chars_left, 0)]
         self._chars_left -= len(head)
         safe_text = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", head))
-        # The cut may be inside a secret, which is then not recognised. Therefore, only half of the text is kept.
+        # The cut may be inside a secret, which is then not recognised. Therefore, only the first half is kept.
         return safe_text if len(head) == len(text) else f"{safe_text[: len(head) // 2]}{_OMISSION_MARK}"
 
     def _reduced_object(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -452,7 +453,7 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEME_WORDS:
-                result.append(self.reduced(item, "", depth + 1))  # the secret comes next, still named by `previous`
+                result.append(self.reduced(item, "", depth + 1))  # the next item is the secret, and `previous` its name
                 continue
             is_named = isinstance(previous, str) and (
                 previous[:1] == "-" or previous[-1:] == ":" or (at % 2 and len(items) % 2 == 0)

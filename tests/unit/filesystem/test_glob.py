@@ -222,7 +222,7 @@ async def test_recent_files_come_newest_first_and_the_rest_by_path(root: Path, c
 async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: ToolContext) -> None:
     make(root, "a.txt", "src/b.txt")
     result = await run(context, "**/*.txt")
-    order = "changed in the last 24 hours first (newest first), then by path:"
+    order = "those changed in the last 24 hours first (newest first), then by path:"
     header = f'Found 2 files matching "**/*.txt" in the workspace directory, {order}'
     assert str(result.llm_content).split("\n") == [
         header,

@@ -161,7 +161,7 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
     path = root / "new.sh"
     await write(context, "new.sh", "echo\n")
     path.chmod(0o751)
-    assert "This is change 2, which can be undone too." in str((await undo(context)).llm_content)
+    assert "This is change 2, which can also be undone." in str((await undo(context)).llm_content)
     assert not path.exists()
     assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 was undone: {path} was restored, 5 bytes")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("echo\n", 0o751)

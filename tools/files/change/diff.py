@@ -1,7 +1,7 @@
 """Unified diffs for people.
 
-White space is kept exactly. The time is bounded for any input: a common beginning and end are removed first, and
-`difflib` compares the rest. If the rest has too many lines, it is shown as completely replaced.
+White space is kept exactly. The running time is bounded for any input: a common beginning and end are removed first,
+and `difflib` compares the rest. If the rest has too many lines, it is shown as completely replaced.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# How many characters of the differences in one line to show. Each difference gets an equal share. A difference that is
-# longer than its share is reduced to its beginning and end
+# How many characters of the differences in one line to show. This number is divided equally among the differences; a
+# difference that is longer than its share is reduced to its beginning and end
 MAX_CHANGED_CHARS = 12_000
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
-# Limit on word comparisons in all searches for such places in one line; beyond it, the rest of the line counts as one
-# difference
+# Limit on the word comparisons in one line during all searches for such places; beyond it, the rest of the line counts
+# as one difference
 _MAX_SYNC_WORK = 1_000_000
 # How many characters of a long line to show: at its beginning, on each side of a difference, and at its end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
@@ -281,7 +281,7 @@ def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
         if old[old_at] == new[new_at]:
             old_at, new_at = old_at + 1, new_at + 1
             continue
-        # Skip as few words as possible, on both sides together, until two consecutive words agree.
+        # Skip as few words as possible, counted over both lines, until two consecutive words agree.
         skips = (
             (old_skip, distance - old_skip)
             for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)

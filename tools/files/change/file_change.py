@@ -227,8 +227,8 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
         if file.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {file.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
-                "be changed here. Use a stream editor in the shell.",
+                f"'{location.shown}' is {file.info.st_size:,} bytes long. Files above {MAX_CHANGED_BYTES:,} bytes "
+                "cannot be changed here. Use a stream editor in the shell.",
             )
         try:
             data = file.whole(target.signal)
@@ -397,7 +397,7 @@ def _result(
         result_fields["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
-        notes.append(f"This is change {record.number}, which can be undone too.")
+        notes.append(f"This is change {record.number}, which can also be undone.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:
@@ -412,7 +412,7 @@ def _result(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.snapshot.hidden_by is not None:
-        # The display may reach the model, which must not learn hidden content by writing to the file.
+        # `display` may be sent to the model, which must not learn hidden content by writing to the file.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.snapshot.hidden_by}."

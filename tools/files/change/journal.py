@@ -158,7 +158,7 @@ class Journal:
     ) -> list[JournaledChange]:
         """Return the last changes to files in `roots`, newest first, at most `limit` of them.
 
-        If `client`, `path` or `number` is given, only changes with that client, path or number are returned. If
+        If `client`, `path` or `number` is given, changes with another client, path or number are left out. If
         `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
         """
         if not os.path.lexists(self._file):

@@ -80,8 +80,8 @@ def plan_notebook_edit(
     if size is not None and size > MAX_NOTEBOOK_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be changed. "
-            "Nothing was written. Clear the notebook's outputs first, or change its JSON with edit.",
+            f"'{location.shown}' is {size:,} bytes long. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be "
+            "changed. Nothing was written. Clear the notebook's outputs first, or change its JSON with edit.",
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
@@ -240,7 +240,7 @@ def _code_members(notebook: Notebook) -> Mapping[str, Any]:
 def _insert_cell(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
     """Return the notebook's text with a new cell, and the cell's id, which is empty if cells have no ids.
 
-    The id is derived from the content, so that the question and the file have the same id.
+    The id is derived from the content, so that the cell has the same id in the question and in the file.
     """
     cell_list, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
     cells, ids, cell_id = cell_list.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""

@@ -1,8 +1,8 @@
 """Finds placeholders for omitted text, such as `// ... existing code ...`.
 
 Writing a placeholder would delete the omitted text. A placeholder line has only comment marks, dots or brackets around
-words that are typical of placeholders. Real files contain a few similar lines. An ambiguous line therefore counts only
-if it is not next to other comments, and if it would take the place of old lines.
+words that are typical of placeholders. A few lines of real files look like placeholders. An ambiguous line therefore
+counts only if it is not next to other comments, and if it would take the place of old lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tools.contract.tool_errors import InvalidToolParamsError
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
-_REMOVAL_RATIO = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
+# An ambiguous line counts as a placeholder if the new lines replace this many times as many old lines
+_REMOVAL_RATIO = 2
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,

@@ -1,7 +1,7 @@
 """`edit`: finds `old_string`, replaces it in the file's bytes, and reports the surrounding lines.
 
-If `old_string` does not match, the error gives the likely cause and the most similar part of the file. The time is
-bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
+If `old_string` does not match, the error gives the likely cause and the most similar part of the file. The running time
+is bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TextEdit(FileChange):
 
     @property
     def result_fields(self) -> dict[str, Any]:
-        """How the text matched, and as many of the changed places as fit."""
+        """How the text matched, and as many of the changed places as fit into `SHOWN_BYTES`."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
@@ -177,7 +177,7 @@ def plan_edit(
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
-    if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before anything of this size is created
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before text of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
@@ -247,10 +247,11 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
     LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match
-    consists of whole lines, the ending of the last line is deleted too.
+    consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.
+    # For an exact match, insert `new` unchanged if carriage returns were given explicitly in `old`, or if `new` has no
+    # line breaks to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -320,14 +321,15 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
 def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
     """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
-    The common leading lines of `old` and `new` decide this. The next line of `new` counts too if it is indented like
-    the file, and if it is the first line or its indentation does not occur in `old`.
+    The result depends on the leading lines that `old` and `new` have in common, apart from indentation. The first
+    different line of `new` is examined too if it is indented like the corresponding line of the file, and if it is
+    the first line or its indentation does not occur in `old`.
 
     Raises:
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     old_indentations = {indentation_of(line) for line in old}
-    # For each line, whether it is indented like `old`, and whether like the file
+    # For each examined line: whether it is indented like `old`, and whether it is indented like the file
     agreements: list[tuple[bool, bool]] = []
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
@@ -369,8 +371,8 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
     content = line[len(indentation) :]
     base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
     if base is None:
-        # The line is less indented than every line of old_string. Keep the difference as far as the file's indentation
-        # allows.
+        # The line is less indented than every line of old_string. If the file's indentation ends with the missing white
+        # space, remove that white space.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
         return indentations[shortest].removesuffix(missing) + content
@@ -519,7 +521,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
 
     words, visible_text = _join_words(haystack, old_lf), visible_form(text)
     if not words:
-        yield "old_string is only white space."
+        yield "old_string contains only white space."
     elif contains(_join_words(haystack, text), words):
         if "\u00a0" in old_lf or "\u00a0" in text:
             yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."
@@ -590,7 +592,8 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     old_lines = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Among all runs with as many lines as `old`, find the one with the most text from lines of `old`, in any order.
+    # Among all runs of as many lines as `old` has, find the run that contains the most text from lines of `old`,
+    # whatever their order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in old_lines if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

@@ -188,7 +188,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     # If the file lacks only the final line ending of `old`, match at the end of the file.
     core = old_lf.removesuffix("\n")
     if core and core != old_lf:
-        # Twice the length of the core is enough to contain it with any line endings.
+        # CRLF line endings make the core at most twice as long.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))

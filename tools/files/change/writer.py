@@ -148,7 +148,7 @@ class Temporary:
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """Create a temporary file, which the `with` block must rename. If the block raises an error, the file is removed.
 
-    Leftover temporary files in the folder are removed too. The umask is applied to the mode.
+    Leftover temporary files in the folder are also removed. The umask is applied to the mode.
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
@@ -176,8 +176,8 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 def _find_leftovers(folder: Folder) -> list[str]:
     """Find temporary files in a folder, including those still being written.
 
-    Takes no lock, because listing a folder may take a long time. Returns an empty list while another thread searches
-    the folder, and for a large folder also shortly after a search.
+    Takes no lock, because listing a folder may take a long time. Returns an empty list if another thread is searching
+    the folder, or if the folder is large and was searched recently.
     """
     if folder.descriptor is None:
         return []  # without a descriptor, the folder cannot be locked
@@ -226,7 +226,7 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         except PermissionError:
             keeps_group = False
     if not keeps_group:
-        # Members of another group must not get access that was meant for the old group.
+        # Members of another group must not be given access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
     elif info.st_uid != old_info.st_uid:
         with suppress(PermissionError):

@@ -52,7 +52,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    `ignore` has patterns for names to omit, in which only `*` and `?` are special.
+    `ignore` contains patterns for names to omit; only `*` and `?` are special in them.
     """
     location = workspace.locate(path, by_look=True)
     if agent:
@@ -160,7 +160,7 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least the first `count` names in order, ignoring case. Does not sort all names to find a few."""
+    """Return at least the first `count` names in order, ignoring case. If `count` is small, sorts only those names."""
     sort_count = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(sort_count, names, key=lambda name: (name.casefold(), name))
 

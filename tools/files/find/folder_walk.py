@@ -15,7 +15,7 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_whole_path
 
-# Folders that searches skip, with third-party code or version control data (as in Qwen Code and Gemini CLI)
+# Folders of third-party code or version control data, which searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # how many entries of one folder are processed between checks of the clock and for cancellation
 # Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
@@ -94,7 +94,7 @@ class Filters:
     git: bool = True  # whether git's ignore rules apply
     agent: bool = True  # whether agent-ignore files apply
     folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are always skipped
-    links: bool = False  # whether symlinks to files are returned too
+    links: bool = False  # whether symlinks to files are also returned
     stats: bool = False  # whether to stat each file, which doubles the time of the walk
 
 
@@ -243,8 +243,8 @@ class Walk:
     def names_below(self, folder: Location) -> Callable[[str], bool]:
         """Return a function that checks whether a path relative to a folder exists.
 
-        A pattern may need very many checks, and symlinks make each one slow. Once the time is up, the function returns
-        False.
+        A pattern may need a great many checks, and symlinks make each one slow. Once the time is up, the function
+        returns False.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 

@@ -1,10 +1,10 @@
 """`glob`: compiles patterns, and finds the files that match.
 
-Patterns from models become matchers that a walk follows folder by folder. The patterns of other tools are compiled here
-too.
+Patterns from models are compiled into matchers, which a walk applies folder by folder. The patterns of other tools are
+also compiled here.
 
-Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
-literally as a name stands for that name, so `app/[id]/(group)/page.tsx` finds that file.
+Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a pattern begins
+with an existing path, that part is taken literally, so `app/[id]/(group)/page.tsx` finds the file with this path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tools.text.file_names import brief, one_line, sendable_name, shown_path, sh
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
 MAX_EXPANDED_CHARS = 32_768
-_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # parts of braces; a backslash escapes the next character
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # the signs in brace expressions, and escaped characters
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 
@@ -110,7 +110,7 @@ _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-Names = Callable[[str], bool]  # tests a name, or a path of several names
+Names = Callable[[str], bool]  # tests a name, or a path with several components
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _PatternTree:
 class _Name:
     """A part without wildcards."""
 
-    text: str  # lower case if case is ignored
+    text: str  # converted to lower case if case is ignored
     ignore_case: bool
 
     def __call__(self, name: str) -> bool:
@@ -199,7 +199,7 @@ class PathPattern:
             step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
         )
         self._positions: dict[frozenset[int], PatternPosition] = {}
-        # The parts of all alternatives in sequence. Each alternative ends with `None`
+        # The steps of all alternatives, one alternative after another. `None` ends each alternative
         self._steps: list[_Step | None] = []
         first_numbers: list[int] = []
         for steps in alternatives:
@@ -213,7 +213,7 @@ class PathPattern:
     def last_named_folder(self, number: int) -> int:
         """Return the number of the last step that names a folder, in the alternative that contains step `number`.
 
-        If there is none, return a number before the first step of that alternative.
+        If there is none, return a number that is smaller than that of the alternative's first step.
         """
         end = self._steps.index(None, number)
         earlier_numbers = range(end - 2, -1, -1)
@@ -363,9 +363,9 @@ def _part_matcher(part: str, *, ignore_case: bool, literal: bool) -> Names:
     @cache
     def matcher() -> Callable[[str], object]:
         # Compile the pattern only when the first name is tested, because compiling takes time and a walk runs in a
-        # thread. `fnmatch` makes stars atomic, so the time to match is at most proportional to the length of the part
-        # times that of the name. `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to
-        # find the end of a `[`.
+        # thread. `fnmatch` makes stars atomic, so the time to match is at most proportional to the product of the
+        # lengths of the part and the name. `fnmatch` has no backslash escapes, negates only with `!`, and may take a
+        # long time to find the end of a `[`.
         end = part.rfind("]")
 
         def rewrite(match: re.Match[str]) -> str:
@@ -477,7 +477,7 @@ def find_files(
     location_text = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
     location_text = f"within {shown_whole_path(starts[0].name)}" if path else location_text
     description = f'{count(total, "file")} matching "{shown_pattern}" {location_text}'
-    head = [f"Found {description}, changed in the last 24 hours first (newest first), then by path:", "---"]
+    head = [f"Found {description}, those changed in the last 24 hours first (newest first), then by path:", "---"]
     if not total:
         head = [f'No files found matching pattern "{shown_pattern}" {location_text}.']
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):

@@ -8,7 +8,7 @@ For a missing path, existing paths that look the same, or that differ only in ex
 If there are none, files with similar names are searched for in the innermost existing folder of the missing path, then
 by a walk of the root. Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
 
-Completions and suggestions have their own time limits. When the time is up, what has been found is returned.
+Completions and suggestions have their own time limits. When the time is up, the paths found so far are returned.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line. After a separator, the path is empty."""
+    """Return the path being typed at the end of a line. If the line ends with a separator, the path is empty."""
     return [TypedPath("", len(line)), *_scan(line)][-1]
 
 
@@ -68,7 +68,7 @@ def quoted_path(path: str) -> str:
 
 
 def _scan(line: str) -> Iterator[TypedPath]:
-    """Yield every path, and an empty one after a final separator."""
+    """Yield every path, and an empty path after a final separator."""
     quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
     position = _after_separators(line, 0)
     while position < len(line):
@@ -193,7 +193,7 @@ def missing_path_error(
     location: Location,
     signal: AbortSignal,
     *,
-    folders: bool = False,  # whether folders are suggested too
+    folders: bool = False,  # whether folders are also suggested
     consequence: str = "",  # the consequence, after a comma
     advice: str = "",  # a last sentence, after a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
@@ -246,8 +246,8 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
             continue
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
-    # Reads accept a unique look-alike without asking, so this matters only for changes and for paths with several
-    # look-alikes.
+    # Reads accept a unique look-alike without asking, so these suggestions matter only for changes and for paths with
+    # several look-alikes.
     look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
@@ -324,8 +324,8 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, and folders whose
-        # path the wanted path ends with.
+        # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, or is the end of
+        # the wanted folder's path.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

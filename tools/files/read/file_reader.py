@@ -105,7 +105,7 @@ def read(
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read an opened file after `read_beginning`. Blocking: call it in a worker thread.
+    """Read an opened file whose beginning `read_beginning` has read. Blocking: call it in a worker thread.
 
     Memory use is limited: large UTF-8 text is streamed, media above 3 MB are returned as a resource link, and another
     process extracts the text of a PDF. For a PDF, the lines in `request` are counted within the text of `pages`. An

@@ -21,7 +21,7 @@ from tools.files.path_opener import FileIdentity
 from tools.files.read.media_files import FileKind
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style, has_short_lines
 
-BLOCK = 1 << 20  # bytes of one read when lines are counted
+BLOCK = 1 << 20  # number of bytes per read while lines are counted
 # Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between cached counts; only one such step is searched for the beginning of a line
@@ -54,7 +54,10 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return fewer."""
+        """Return `length` bytes, or fewer at the end of the file.
+
+        Reads again if needed, because one unbuffered read may return fewer bytes.
+        """
         self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
@@ -102,8 +105,8 @@ class LineIndex:
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
         """Continue counting until `endings` line endings are counted, the file ends, or `SOUGHT_BYTES` have been read.
 
-        Returns the resulting index; this index is not changed. If `endings` is `None`, only the end of the file or
-        `SOUGHT_BYTES` end the count.
+        Returns the resulting index; this index is not changed. If `endings` is `None`, the number of line endings is
+        not limited.
         """
         if self.is_complete or (endings is not None and self.ending_count >= endings):
             return self
@@ -207,7 +210,7 @@ def window(source: Source, request: LineRequest, identity: FileIdentity | None =
     """Return the requested lines, within the character limits.
 
     The file must be in UTF-8 or another superset of ASCII. Line counts are cached by `identity`, if given.
-    Raises `file_too_large` if the first line is too far from where counting started.
+    Raises `file_too_large` if the first line is more than `SOUGHT_BYTES` away from where counting starts.
     """
     offset, signal = request.offset, request.signal
     with _indexes_guard:
@@ -311,7 +314,7 @@ def line_part(source: Source, position: int, chars: CharRange, max_chars: int, s
 
 
 class _Lines:
-    """Collects lines until there are enough. Keeps only the part of each line that is shown."""
+    """Collects lines up to the limits of the request. Keeps only the part of each line that is shown."""
 
     def __init__(self, separator: bytes, request: LineRequest) -> None:
         self._separator = separator
@@ -436,7 +439,7 @@ class Reading:
 
 
 def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
-    """Build the reading for a window of lines. Notes go into the header."""
+    """Return the `Reading` for a window of lines. The notes are added to its header."""
     is_known = lines.is_decodable and encoding.is_known
     start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
     end = start + lines.count - 1 if lines.count else 0

@@ -205,7 +205,7 @@ def _jpeg(data: bytes, image: Image) -> None:
 
 def _gif(data: bytes, image: Image) -> None:
     image.width, image.height = struct.unpack_from("<HH", data, 6)
-    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # the end of the last frame and of the file
+    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # a block terminator and the trailer
 
 
 def _webp(data: bytes, image: Image) -> None:

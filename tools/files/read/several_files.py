@@ -71,7 +71,7 @@ class _DefaultExcludes:
 class Candidate(NamedTuple):
     """A file that may be read.
 
-    There may be very many candidates, so a location is created only when it is needed.
+    There may be a great many candidates, so a location is created only when it is needed.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Missing paths, as seen from one folder. Names are looked up without regard to case."""
+    """Selects missing paths, relative to one folder, without regard to case."""
 
     __slots__ = ("files", "folders")
 
@@ -284,7 +284,7 @@ class Batch:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read the files one by one. A failure does not stop the rest."""
+        """Read the files one by one. If one of them cannot be read, continue with the next."""
         limits = self.limits
         request = LineRequest(0, limits.read_lines, limits, self.deadline.signal)
         try:

@@ -6,8 +6,8 @@ enough matches.
 
 If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. The texts of
 several files are joined and searched by ripgrep, so they match by the same rules as other files. Guessing the encoding
-takes longer than everything else. Therefore a file is searched in every possible decoding, and its encoding is guessed
-only if one of the decodings matches.
+of a small file takes longer than all other steps. Therefore a file of at most `MAX_READ_BYTES` is searched in every
+possible decoding, and its encoding is guessed only if one of the decodings matches.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             position = None
         elif position is not None:
             selection, literal_names = position, pattern.literals
-            # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
-            # never unhides ignored files, but it supports only names. This server's own matcher handles paths, and
+            # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
+            # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
             # syntax that ripgrep may interpret differently.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
@@ -152,7 +152,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
+MAX_SORTED = 1_000  # maximum number of matching lines that are sorted here and not by ripgrep
 EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
 MAX_DECODED_MEGABYTES = MAX_DECODED_BYTES >> 20
 FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
@@ -234,7 +234,7 @@ class ContentSearch:
         notes: list[str] = []
         if self.undecoded_count:
             notes.append(
-                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded_count, 'file')} over "
+                f"Searched as bytes, so only ASCII text was found: {count(self.undecoded_count, 'file')} over "
                 f"{MAX_DECODED_MEGABYTES} MB in an encoding other than UTF-8."
             )
         notes += self.refusals
@@ -284,7 +284,7 @@ class ContentSearch:
                     if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # In some other encodings, an ASCII byte may be the second byte of a character.
+                        # In some legacy encodings, an ASCII byte may be the second byte of a character.
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
