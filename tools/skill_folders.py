@@ -1,8 +1,8 @@
 """Finds skills, which are folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
 Like a workspace's settings, a skill in a workspace is used only after a person has trusted its current text. Skills
-in the home folder, outside any workspace, are the user's own and need no trust. Each skill that cannot be used is
-described in a sentence, for the log and for models that ask for the skill.
+in the home folder, outside any workspace, are the user's own and need no trust. `Skills.problems` says why other
+skills cannot be used, for the log and for models that ask for a skill that is not available.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Skills:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """The places to look for skills."""
+    """Finds the skills in workspaces and in the home folder."""
 
     home: str | None = None  # the user's home folder, if known
     # Returns the trusted skills of each folder: the SHA-256 of the main file's trusted content, keyed by relative path

@@ -124,7 +124,10 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, and `multi_select`. Without type or options, the type is text."""
+        """Accept a single question outside a list, and `multi_select` for `multiSelect`.
+
+        Without options, the default type is text.
+        """
         questions = coerce(arguments.get("questions"), {"type": "array"})
         question_list: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(question_list) > MAX_QUESTIONS:

@@ -84,7 +84,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Return the tool's name with and without Gemini CLI's prefix, and the name for all custom tools."""
+        """Return the tool's names, with and without Gemini CLI's prefix, and the name for custom tools as a group."""
         names = self.name, *self.aliases
         return *names, *(f"{GEMINI_PREFIX}{name}" for name in names), GROUP
 

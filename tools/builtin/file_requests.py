@@ -1,8 +1,8 @@
 """Internal tools that clients do not see: files as MCP resources, and path completion.
 
-Both go through the same runner as every other call. Resources follow the rules for `read_file`, and completions those
-for `list_directory`. Unlike `read_file`, a resource always returns media and other binary files as bytes, because the
-client requested exactly this file.
+Their calls go through the same runner as all other calls. Resources follow the rules for `read_file`, and completions
+those for `list_directory`. Unlike `read_file`, a resource always returns media and other binary files as bytes, because
+the client requested exactly this file.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class FileFilteringOptions(ToolParams):
-    """Which ignore files apply. The defaults come from the server's settings, normally true."""
+    """Which ignore files apply. Defaults come from the server's settings (normally true)."""
 
     respect_git_ignore: bool | None = None
     respect_agent_ignore: bool | None = None
@@ -181,7 +181,7 @@ FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
     **dict.fromkeys(
         ("insert_line", "insert_at", "line", "line_number", "start_line", "end_line", "position", "view_range"),
         foreign(
-            way="edit finds the place by its text: give the lines there as old_string (read_file shows them), and the "
+            way="edit finds text, not line numbers: give the lines there as old_string (read_file shows them), and the "
             "replacement as new_string."
         ),
     ),
@@ -321,7 +321,7 @@ COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "bytes": {"type": "integer", "description": "Size of the file now."},
     "encoding": {"type": "string"},
     "eol": {"type": ["string", "null"], "description": "lf, crlf, cr or mixed; null if there is no line ending."},
-    "sha256": {"type": "string", "description": "Digest of the file now; usable as expected_sha256."},
+    "sha256": {"type": "string", "description": "Current digest; usable as expected_sha256."},
     "links_broken": {"type": "integer", "description": "Hard links that keep the old content."},
     "user_modified": {"type": "boolean", "description": "The user changed the text before it was written."},
     "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},

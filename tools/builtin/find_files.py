@@ -142,7 +142,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
             "total": {"type": "integer", "description": "Files that match the pattern."},
-            "ignored": {"type": "integer", "description": "Matching files, and folders, that ignore files hide."},
+            "ignored": {"type": "integer", "description": "Ignored files that match, and ignored folders."},
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
             "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },

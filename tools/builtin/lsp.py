@@ -147,7 +147,7 @@ class LspTool(BuiltinTool[LspParams]):
                 return ToolResult(llm_content="\n".join((answer, *notes)))
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.sync(workspace)  # close the file if it is hidden from other calls
+                    await session.sync(workspace)  # close a hidden file that only this call may read
 
     async def _answer(
         self, params: LspParams, context: ToolContext, document: Document | None, formatter: PlaceFormatter

@@ -42,7 +42,7 @@ class EnterPlanModeTool(BuiltinTool[ToolParams]):
         if context.client.is_anonymous:
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
-                "Plan mode is not available: this client sends no session or token, so no mode can be kept for it. "
+                "Plan mode is not available: this client sends no session ID or token, so no mode can be kept for it. "
                 "Nothing changed. Write your plan in your reply, and change nothing before the user agrees.",
             )
         context.client.approval_mode = ApprovalMode.PLAN
@@ -121,6 +121,6 @@ def _refuse_outside(context: ToolContext) -> None:
     if context.client.is_anonymous:
         raise ToolError(
             ToolErrorType.EXECUTION_DENIED,
-            "This client cannot leave plan mode: it sends no session or token, so no mode can be kept for it. The "
+            "This client cannot leave plan mode: it sends no session ID or token, so no mode can be kept for it. The "
             "operator can start the server with another approval mode.",
         )

@@ -41,7 +41,7 @@ class ReadFileParams(ToolParams):
     pages: str | None = Field(
         default=None,
         max_length=40,
-        description="Pages of a PDF: '3', '10-15' or '8-'. offset and limit then count lines of these.",
+        description="Pages of a PDF: '3', '10-15' or '8-'. offset and limit then count their lines.",
     )
     chars: str | None = Field(default=None, max_length=40, description="Characters of the line at offset: '2000-4000'.")
 
@@ -138,7 +138,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
             signal=context.signal,
             reads=context.reads,
         )
-        # Try to read the file on the event loop. If this would block, the attempt ends, and a thread starts over.
+        # Try to read the file on the event loop. If this would block, give up and read it in a thread.
         reading, location = from_memory(work) or await run_blocking(context.signal, work)
         kind = reading.kind
         facts: dict[str, Any] = {"path": sendable_name(location.name), "kind": kind.value, "sha256": reading.sha256}

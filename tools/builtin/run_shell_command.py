@@ -55,7 +55,7 @@ class ShellParams(ToolParams):
     )
     needs: Literal["write", "network"] | None = Field(default=None, description="Ask the user for more rights.")
     is_background: bool = Field(
-        default=False, description="Continue after this call: servers, or more than 10 minutes. Do not add '&'."
+        default=False, description="Continue after this call: for servers, or over 10 minutes. Do not add '&'."
     )
 
     @property
@@ -69,8 +69,8 @@ class ShellTool(BuiltinTool[ShellParams]):
     display_name = "Shell"
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
-        "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors are "
-        "interleaved, plus a non-zero exit code. No input: use non-interactive options (-y, --no-pager). Anything left "
+        "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Returns interleaved output "
+        "and errors, plus a non-zero exit code. No input: use non-interactive options (-y, --no-pager). Anything left "
         "running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
     )
     kind = ToolKind.EXECUTE
@@ -191,7 +191,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(outcome, params.directory)
         return ToolResult(
-            # The changes are a separate part, because the command's output could contain the same words.
+            # The changes are a content block of their own, because the command's output could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(outcome),
             facts=result_text.run_facts(outcome),

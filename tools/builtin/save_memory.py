@@ -31,7 +31,7 @@ OUTPUT_SCHEMA = object_schema(
         "fact": {"type": "string", "description": "The fact as written in the file."},
         "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
         "created": {"type": "boolean", "description": "The file did not exist before."},
-        "sha256": {"type": ["string", "null"], "description": "Digest of the file now, if it was written."},
+        "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
         "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
         "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
     }

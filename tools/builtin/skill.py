@@ -97,7 +97,7 @@ class SkillTool(BuiltinTool[SkillParams]):
         client, reason = context.client, ""  # why the client's file tools cannot read the folder
         if not is_inside(skill.folder, context.workspace.roots):
             if client.is_anonymous:
-                reason = "this client sends no session or token, so nothing is kept for it"
+                reason = "this client sends no session ID or token, so nothing is kept for it"
             elif not skill.is_in_skills_folder:
                 reason = "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
             else:

@@ -175,7 +175,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         if in_progress_count > 1:
             notes.append(f"{in_progress_count} todos are in progress; keep one at a time.")
         if not is_kept:
-            notes.append("The list is not stored, because this client sends no session or token. Keep it yourself.")
+            notes.append("The list is not stored, because this client sends no session ID or token. Keep it yourself.")
         total, completed_count = len(todos), sum(todo.status == "completed" for todo in todos)
         heading = f"The todo list has {total} {'todo' if total == 1 else 'todos'} now, {completed_count} completed:"
         lines = [heading if todos else "The todo list is empty now."]

@@ -1,7 +1,8 @@
-"""Manages language servers, which are started on first use: one per workspace folder, language and client rights.
+"""Manages language servers: one for each combination of workspace folder, language and client rights.
 
-If a sandbox works, each server runs in a reading view, without a network and with its own cache folder. Idle servers
-are stopped after a while. All language servers exit when this server exits, even if it crashes.
+A server is started on first use and has its own cache folder. If a sandbox works, the server runs in it, without write
+access to the workspace and without a network. Idle servers are stopped after a while. All language servers exit when
+this server exits, even if it crashes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 MAX_RUNNING = 8
-EXIT_SECONDS = 1.0  # how long a server may take to exit on its own, and again after a signal, before it is killed
+# How long a server may take to answer `shutdown`, and then to exit after SIGTERM, before it is killed
+EXIT_SECONDS = 1.0
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
 CREATED, CHANGED, DELETED = 1, 2, 3  # the protocol's numbers for created, changed and deleted files
@@ -86,7 +88,7 @@ class ServerStart:
         if self.hidden_files.problem or (
             self.hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP
         ):
-            return "The program may read files that are hidden from agents, because that cannot be prevented here."
+            return "The program can read files that are hidden from agents. That cannot be prevented here."
         return ""
 
 
@@ -255,7 +257,7 @@ class CodeIntelligence:
     def _spec_and_view(
         self, start: ServerStart, folder: PrivateFolder, input_fd: int
     ) -> tuple[ProcessSpec, CommandView]:
-        """Return the specification of the process, with `input_fd` as standard input, and its view. Blocking."""
+        """Return the process specification, with `input_fd` as standard input, and the sandbox view. Blocking."""
         root, _, rights = start.key
         environment = {**self._environment(), **start.server.environment}
         # Omit workspace folders from `PATH`, because even a server outside the workspace may run `node` or `python3` by
@@ -312,7 +314,7 @@ class CodeIntelligence:
         errors_reader = OutputReader(process.errors, errors)
 
         async def end_with_program() -> None:
-            await process.wait()  # not for the end of its output, which other processes may keep open
+            await process.wait()  # does not wait for the end of the output, which other processes may keep open
             session.connection.end("has ended")
 
         async def end_program() -> None:

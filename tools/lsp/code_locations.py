@@ -1,4 +1,4 @@
-"""Formats a language server's responses: places with their lines, except lines that are hidden from the client."""
+"""Formats the locations in a language server's responses. Lines that are hidden from the client are omitted."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class LanguageServerConnection:
         self._read_task: asyncio.Task[None] | None = None
 
     async def open(self, output_fd: int, input_fd: int) -> None:
-        """Start reading from `output_fd` and writing to `input_fd`. Both are closed with the connection."""
+        """Start reading from `output_fd` and writing to `input_fd`. The connection closes both when it ends."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
@@ -104,7 +104,7 @@ class LanguageServerConnection:
         Raises:
             ResponseError: The server answered with an error.
             TimeoutError: The server did not answer in time.
-            ConnectionEndedError: The connection ended before the answer.
+            ConnectionEndedError: The connection ended before the response arrived.
         """
         self._last_id += 1
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
@@ -122,7 +122,7 @@ class LanguageServerConnection:
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Stop reading and writing, and make the waiting requests fail. `problem` says why the connection ends."""
+        """Stop reading and writing, and make the pending requests fail. `problem` says why the connection ends."""
         if self.problem:
             return
         self.problem = problem

@@ -90,8 +90,8 @@ async def exchange(
     """Send a request to the first address that accepts a connection, and read the response.
 
     The `Host` header and TLS use the target's host name, regardless of the address. `headers` are sent in addition to
-    `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At `deadline` (by the event loop's clock), a body in
-    progress is truncated. With `skips_redirects`, the body of a redirect is not read.
+    `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At `deadline` (by the event loop's clock), a body
+    that is still arriving is truncated. With `skips_redirects`, the body of a redirect is not read.
 
     Raises:
         ToolError: `web_unreachable` if no HTTP response arrives; `web_fetch_processing_error` if the response cannot be
@@ -175,11 +175,11 @@ async def _read_body(
 
 
 class _Decompressor:
-    """Decompresses the raw bytes of a body in limited pieces."""
+    """Decompresses the raw bytes of a body in pieces of limited size."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._stream: Any = None  # created with the first bytes, because a response may have none
+        self._stream: Any = None  # created when data arrives; an empty body is complete without it
         self.consumed = 0  # raw bytes that have been decompressed so far
 
     @property
@@ -223,7 +223,7 @@ def _failure_reason(error: Exception | None) -> str:
                 f"its TLS certificate is not accepted ({cause.verify_message.rstrip('.') or 'it cannot be verified'})"
             )
         if isinstance(cause, ssl.SSLError):
-            return "it does not support an accepted version of TLS"
+            return "its TLS connection failed, perhaps because it supports no accepted version of TLS"
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ConnectError):
         return "the connection is refused"

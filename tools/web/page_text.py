@@ -1,4 +1,4 @@
-"""Converts a response for a model: to text, an image, the text of a PDF, or a sentence about the response.
+"""Converts an HTTP response to something that a model can read: text, media, or a sentence about the response.
 
 Text is decoded as browsers decode it.
 """
@@ -58,7 +58,7 @@ _LABELS = {
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
-# Codecs with several bytes per character, except the Unicode encodings
+# The multibyte codecs, except those for Unicode encodings
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
 # Bytes decoded per step. A codec blocks all other threads while it runs. It takes a third of a microsecond per invalid
 # byte, or about five milliseconds per step.
@@ -69,7 +69,7 @@ _LONGEST_CHARACTER = 4
 
 
 def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
-    """Decode a body. Return the text, and a note if the encoding is a guess (otherwise empty).
+    """Decode a body. Return the text and a note, which is empty unless the encoding is a guess.
 
     Undecodable bytes become U+FFFD.
 
@@ -109,7 +109,7 @@ def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -
 
 
 def _decode_by_table(body: bytes, name: str) -> str:
-    """Decode with a lookup table, which takes no longer for invalid bytes."""
+    """Decode with a lookup table, which is as fast for invalid bytes as for valid ones."""
     table: Any = bytes(range(256)).decode(name, "replace")  # the type stub does not accept a string as the table
     return codecs.charmap_decode(body, "strict", table)[0]
 
@@ -151,8 +151,8 @@ class ConversionFailure(StrEnum):
     """Why a page was not converted to text. Each value ends a sentence about the page."""
 
     LATE = "the conversion took too long"
-    ENDED = "the converting process died, perhaps because the page needs too much memory"
-    NOT_STARTED = "the converting process cannot be started"
+    ENDED = "the conversion process died, perhaps because the page needs too much memory"
+    NOT_STARTED = "the conversion process cannot be started"
 
 
 def page_text(
@@ -199,7 +199,7 @@ class Page:
     title: str = ""  # the title of an HTML page, on one line; not to be trusted
     text: str = ""  # the text of the page, sanitised; empty if the page is not text
     notes: tuple[str, ...] = ()  # sentences about how the page is shown
-    media: tuple[Part, ...] = ()  # an image, a sound or a document instead of text
+    media: tuple[Part, ...] = ()  # an image, audio or a PDF file instead of text
 
     @property
     def is_error(self) -> bool:
@@ -236,11 +236,11 @@ def page_of(response: WebResponse, page_format: Format, media: MediaHandling, si
 
 
 def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Iterable[str]) -> Iterator[str]:
-    """Yield a note on the targets of refreshes, and one on those of frames. Invalid targets are omitted."""
+    """Yield a note that lists the refresh targets, then one that lists the frame targets. Omits invalid targets."""
     origin = parse_url(response.url)
     refresh_targets = [match[1] for text in refreshes if (match := _REFRESH.fullmatch(text.strip()))]
     for targets, description in (
-        (refresh_targets, "It redirects browsers after a while (refresh)"),
+        (refresh_targets, "It redirects browsers (refresh)"),
         (frames, "It shows other pages in frames"),
     ):
         urls: dict[str, None] = {}
@@ -248,9 +248,7 @@ def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Itera
             with suppress(UrlError):
                 urls[origin.joined(target).url[:MAX_TARGET_CHARS]] = None
         if urls:
-            yield (
-                f"{description}. Nothing was fetched from there; call web_fetch for the ones you need: {' '.join(urls)}"
-            )
+            yield f"{description}. These URLs were not fetched; call web_fetch for those you need: {' '.join(urls)}"
 
 
 def _convert(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:
@@ -283,7 +281,7 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
             if content.has_hidden_text:
                 notes = ("The page's hidden text is omitted; format='html' shows the source.", *notes)
             return replace(page, text=content.text, notes=notes)
-    # UTF-16 text looks like binary data, so the type that the server states decides.
+    # UTF-16 text looks like binary data, so the stated type decides.
     is_utf_16 = (charset or "").startswith("utf-16")
     is_text = media_type.startswith("text/") or media_type.endswith(("json", "xml"))
     if file_type.kind in TEXT_KINDS or (is_utf_16 and is_text):

@@ -165,7 +165,7 @@ PROVIDERS: Mapping[str, _Interface] = {
         page_fields=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
-        # In newer versions of SearXNG, an answer is an object with the text.
+        # In newer versions of SearXNG, an answer is an object that contains the text.
         answer=lambda reply: _value_at(reply, "answers", 0, "answer") or _value_at(reply, "answers", 0),
         refusals={
             401: "the instance requires a user name and password, which are never sent. The operator can set "

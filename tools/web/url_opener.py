@@ -65,8 +65,8 @@ class WebRequest:
     # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    # Whether the address comes from the operator's settings, so that it may be private and have any port. If so,
-    # redirects are not followed, because they may lead to an address that is not in the settings.
+    # Whether the address comes from the operator's settings. Such an address may be private and have any port.
+    # Its redirects are not followed, because they may lead to an address that is not in the settings.
     is_trusted_endpoint: bool = False
     # The client's key, which keeps one client from taking all slots; empty for an anonymous client
     client_key: str = ""
