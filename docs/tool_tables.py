@@ -19,14 +19,14 @@ HEAD = """# Tools
 
 <!-- Written by docs/tool_tables.py from the tools themselves. -->
 
-Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that
-calls and rules may use; they are not published. A parameter may also be named in camelCase, or as listed under *Also
+Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that calls
+and rules may use; they are not published. A parameter may also be named in camelCase, or as listed under *Also
 accepted*; these names are not published either. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0
-means nothing) counts as omitted. A tool that changes something refuses unknown parameters, because one could have
-been meant to limit the change. It accepts unknown ones that ask for its normal behaviour (`append: false`,
-`overwrite: 1`). A tool that only reads ignores unknown parameters and says so. A truncated result says how to get the
-rest; an error has a stable code and says what to do. Structured results are always complete. Their schemas are
-documented only here: in the tool list, they would cost every client tokens.
+means nothing) counts as omitted. A tool that changes something refuses unknown parameters, because they may be meant to
+limit the change. It accepts unknown ones that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool
+that only reads ignores unknown parameters and says so. A truncated result says how to get the rest; an error has a
+stable code and says what to do. Structured results are always complete. Their schemas are documented only here: in the
+tool list, they would cost every client tokens.
 
 `task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
 server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for

@@ -21,7 +21,7 @@ any MCP server, and `make hostile` against this one. Every server was started as
 
 - **passed**: the server behaved as the promise says, whether or not it makes that promise.
 - **failed**: it did not, although it makes the promise. The last table says where.
-- A dash: it did not, and makes no such promise. This is not a defect: the others serve other purposes.
+- A dash: it did not, and makes no such promise. This is not a defect: the server has another purpose.
 - An empty cell: the case does not apply, because there is no such tool or mode.
 
 The simulated user says yes, except in cases that test a refusal. DesktopCommander ran with one allowed folder and
