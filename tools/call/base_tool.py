@@ -208,7 +208,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """Names that another tool may get later. Only rules that ask or deny may use them."""
+        """Names that may later belong to another tool. Only rules that ask or deny may use them."""
         return ()
 
     @cached_property
@@ -263,8 +263,8 @@ class BaseTool(ABC, Generic[ParamsT]):
         """
 
 
-# Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI itself evaluates the ones that
-# it adds; in other programs, the model uses such parameters to explain its call.
+# Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI evaluates its own additions
+# itself; in other programs, the model uses such parameters to explain its call.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",

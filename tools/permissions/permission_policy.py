@@ -176,10 +176,10 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision by a call's tool alone, if there is one, and whether the call's subjects can be ignored.
+        """Decide about a call by its tool alone, if possible.
 
-        The decision is cached per tool, because searching the rules would take most of the time that a small call
-        takes.
+        Returns the decision, if there is one, and whether the call's subjects can be ignored. The decision is cached
+        per tool, because searching the rules would take most of the time that a small call takes.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
@@ -276,8 +276,8 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # Outside the workspace, tools can edit only the user's own memory. This mode does not allow that, because
-            # the memory affects every project.
+            # Outside the workspace, tools can edit only the user's own memory. This mode does not allow such edits,
+            # because the memory affects every project.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
