@@ -195,7 +195,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def asks(self) -> bool:
-        """True if calls need consent when neither a rule nor the approval mode decides."""
+        """True if calls may need consent when neither a rule nor the approval mode decides."""
         return type(self).should_confirm_execute is not BaseTool[Any].should_confirm_execute
 
     @property
@@ -225,7 +225,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Prepare, once, whatever `subjects` needs but cannot obtain in a worker thread."""
+        """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if it is ready."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """Return what this call touches, for permission rules. Blocks on disk reads and has no side effects.

@@ -242,8 +242,7 @@ async def require_consent(
     """Return only if there is consent and nothing has changed since.
 
     Raises:
-        ExecutionDeniedError: There is no consent, or none for the current version of the tool. The message says why and
-            what to do.
+        ExecutionDeniedError: There is no consent, or something has changed since. The message says why and what to do.
     """
     tool, permission = judgement.tool, judgement.permission
     # If the question is from the model, the tool itself reports the answer, or that there is none.

@@ -64,7 +64,7 @@ class Rights:
     def missing_scope(self, tool: ToolTraits) -> str:
         """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
 
-        Empty if the token lacks none.
+        Empty if the token has the scope.
         """
         if self.scopes is None:
             return ""
@@ -284,7 +284,7 @@ class PermissionPolicy:
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
-        """Yield decisions for writes that need consent regardless of rules and modes."""
+        """Yield decisions on writes that need consent even if an allow rule or the mode would allow them."""
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
