@@ -83,7 +83,7 @@ class App:
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # The tools must be registered first, because a rule may use a tool's older name.
+        # Register the tools first: a rule may use a tool's older name, which the registry resolves.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -216,7 +216,7 @@ class App:
         memory_resources = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
-        table.add("tools/call", self.tools.on_call)  # only for the calls that `dispatch` does not run itself
+        table.add("tools/call", self.tools.on_call)  # handles only the calls that `dispatch` does not run
         table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)

@@ -458,7 +458,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(subparsers: Any, words: str, summary: str, details: str = "", *, is_shared: bool = False) -> Any:
-        """Add a command by its full name.
+        """Add a command; `words` is its full name, such as `config add`.
 
         The list of commands shows `summary`; the command's own help adds `details`.
         """
@@ -623,8 +623,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "dashboard",
         "open the dashboard of a running server",
         "The dashboard shows what the server is doing, and asks the user the server's questions if the client cannot. "
-        "This command prints a link that signs in one browser, once. If several servers are running, the one that "
-        "works in the working folder is used.",
+        "This command prints a link that signs in one browser and works once. If several servers are running, the one "
+        "that works in the working folder is used.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
     for subparser in (status, logs, dashboard):

@@ -82,8 +82,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         )
     if replica.store.is_shared and not replica.seal_keys:
         logger.warning(
-            "store.url is set but http.stateKeys are not, so replicas share only list changes and the call rates of "
-            "clients. Set a key"
+            "store.url is set but http.stateKeys are not, so replicas share only call rates and notifications of "
+            "changed lists. Set a key"
         )
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)

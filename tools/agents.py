@@ -76,7 +76,8 @@ def depth_in(environment: Mapping[str, str]) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) == 1 else MAX_DEPTH
 
 
-# Keys under which the last object may have the answer: those of Claude Code, Qwen Code and Gemini CLI, and common keys
+# Keys under which the last object may contain the answer: those of Claude Code, Qwen Code and Gemini CLI, and common
+# keys
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
@@ -89,7 +90,7 @@ class AgentAnswer:
 def read_answer(output: bytes, *, is_whole: bool) -> AgentAnswer | None:
     """Return the answer in the last JSON object that an agent printed, or `None` if there is no answer.
 
-    Unless `is_whole` is true, `output` has only the end of what the agent printed.
+    Unless `is_whole` is true, `output` contains only the end of what the agent printed.
     """
     text = output.decode("utf-8", "replace").strip()
     last: Any = None

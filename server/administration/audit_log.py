@@ -33,12 +33,12 @@ from tools.text.secrets import HIDDEN, argument_names, redact, without_secrets
 
 logger = logging.getLogger("audit")
 
-MAX_VALUE_CHARS = 2_000  # characters per argument or rule; file contents do not belong in an audit log
-MAX_NAME_CHARS = 100  # characters of an argument's name
+MAX_VALUE_CHARS = 2_000  # maximum length of an argument or rule; an audit log should not contain whole files
+MAX_NAME_CHARS = 100  # maximum length of an argument's name
 MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
-QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
-RECENT_RECORDS = 200  # records kept for the dashboard
+QUEUED_RECORDS = 10_000  # maximum number of records waiting to be written; further ones are dropped and counted
+RECENT_RECORDS = 200  # number of records kept for the dashboard
 FLUSH_SECONDS = 2.0  # time limit for writing the last records when the process exits
 
 

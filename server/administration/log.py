@@ -16,9 +16,9 @@ from typing import Any
 from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
-QUEUED_RECORDS = 1_000  # records waiting for standard error
+QUEUED_RECORDS = 1_000  # maximum number of records waiting to be written
 FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process exits
-HISTORY_LINES = 500  # lines kept per upstream, and for the server itself
+HISTORY_LINES = 500  # maximum number of lines kept per upstream, and for the server itself
 HISTORY_CHARS = 2_000  # longer lines are truncated
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
 REVEALING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
@@ -51,7 +51,10 @@ class LogHistory:
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line and the lines after `number`, only those about `alias` if it is given."""
+        """Return the number of the last line, and the lines after line `number`.
+
+        If `alias` is given, only lines about this upstream are considered.
+        """
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)

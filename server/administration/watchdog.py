@@ -5,10 +5,11 @@ Therefore a small process is forked before anything else, and kills the server i
 kills the server's children.
 
 - The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
-  runs, the server may take its time to finish open requests.
+  runs, the server may take as long as it needs to finish open requests.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
-  shut down, and does not exit in time. While the server reports that its clients may still finish, no time is
-  counted. After that, it has `LEAVE_SECONDS` to exit, which is far more than it needs.
+  shut down, and does not exit in time. While the server reports that it is draining, which means that its
+  clients may still finish requests, no time is counted. After that, it has `LEAVE_SECONDS` to exit, which is far more
+  than it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
 STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this long counts as stuck
-LEAVE_SECONDS = 20.0  # limit for the shutdown, once it has begun
+LEAVE_SECONDS = 20.0  # time limit for the shutdown, once it has begun
 ASK_SECONDS = 1.0  # interval between checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
 """Messages from the server; other bytes are signal numbers from Python."""
@@ -52,9 +53,9 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Report to the watchdog for `seconds` that clients may still finish.
+        """Report to the watchdog, for the next `seconds`, that clients may still finish their requests.
 
-        As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after that time.
+        As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after this period.
         """
         self._drained_at = monotonic() + seconds
 
@@ -126,7 +127,7 @@ def _must_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
     poller = select.poll()
     poller.register(channel, select.POLLIN)
     if has_wire:
-        poller.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that data arrived
+        poller.register(0, getattr(select, "POLLRDHUP", 0))  # wake up at the end of the input, not when data arrives
     is_over = is_leaving = False
     silent_seconds = leaving_seconds = 0.0
     asked_at: float | None = None

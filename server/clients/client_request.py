@@ -1,4 +1,4 @@
-"""A client's request: its owner, and the form that the relay needs, with raw parameters and a way to send messages.
+"""The owner of a client's request, and the request as the relay needs it, with raw parameters and an outbound.
 
 The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
 For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in
@@ -125,7 +125,7 @@ class Exchange:
     version: str
     capabilities: Json
     client_key: str  # the same as `ClientState.key`; empty for an unidentified client
-    connection: McpConnection | None  # the client's connection, if its revision has connections
+    connection: McpConnection | None  # the client's connection; `None` in the 2026-07-28 revision
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
     rights: Rights = ALL_RIGHTS  # the rights of the client's token
@@ -139,7 +139,7 @@ class Exchange:
     def after_login(self) -> Exchange:
         """Return the exchange that continues this request after the login that it waited for.
 
-        It is like that of a new request, except that it carries the number of logins so far.
+        It is like the exchange of a new request, except that it carries the number of logins so far.
         """
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
@@ -190,7 +190,7 @@ class Exchange:
         return self.connection is not None and self.outbound is self.connection.outbound
 
     def outside_request(self) -> Exchange | None:
-        """Return an exchange with the same client outside of any request, if its revision has connections."""
+        """Return an exchange with the same client outside of any request; `None` in the 2026-07-28 revision."""
         if self.connection is None:
             return None
         return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)

@@ -75,7 +75,7 @@ class WorkspacePolicy:
         self._forbidden_of = forbidden_of
         self._rule_of_all_reading = rule_of_all_reading
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
-        self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
+        self._intersect = settings.client_roots == "intersect"  # whether roots narrow the operator's folders
         self.asks_for_roots = self._intersect or not self._operator_roots
         # Each workspace is built when a call first needs it.
         self.cache: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
@@ -117,8 +117,8 @@ class WorkspacePolicy:
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
-                "The client announced roots but does not list them, so it is unknown which folders it means. Try "
-                "again; if this persists, the operator must set the folders with --workspace."
+                "The client announced roots but does not list them, so its folders are unknown. Try again; if "
+                "this persists, the operator must set the folders with --workspace."
             )
         folders = client_roots.folders
         if client_roots.problem:
@@ -201,8 +201,8 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
     try:
         usual_seconds = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual_seconds if seconds is None else seconds):
-            # The client may read a request that is outside of its own requests late or never, so such a request does
-            # not take the lock that calls wait for.
+            # A client may respond late or never to a request that is sent outside of its own requests, so such a
+            # request does not take the lock that calls wait for.
             async with nullcontext() if exchange.is_outside_request else state.request_lock:
                 changes, roots = state.changes, state.roots
                 if roots is None:

@@ -18,7 +18,7 @@ CALL_SETTINGS = 78  # the settings are invalid
 
 
 class UsageError(Exception):
-    """A command got wrong arguments; the message says how to write them."""
+    """A command was given invalid arguments; the message says how to write them."""
 
 
 class CommandFailure(Exception):  # noqa: N818 - a message for a person, not a bug

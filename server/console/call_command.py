@@ -206,7 +206,7 @@ def make_call(
     async def arguments(server: OwnServer) -> Json:
         """Return the arguments in the form that the tool expects.
 
-        Built-in tools convert strings themselves, so they need no tool list.
+        Built-in tools convert strings themselves, so the tools are listed only if others may exist.
         """
         if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return call_arguments.as_text()
@@ -219,7 +219,7 @@ def make_call(
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
             options.append(f"--config={path}")
-        # The settings may refer to any environment variable, so the server gets the whole environment.
+        # The settings may refer to any environment variable, so the server inherits the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),

@@ -116,7 +116,7 @@ class ConfigChange:
     before: bytes | None
     after: bytes | None
     record: InstallRecord
-    entry: Tree = field(default_factory=dict[str, Any])  # the entry of coretools-mcp, as in the file after the change
+    entry: Tree = field(default_factory=dict[str, Any])  # the coretools-mcp entry in `after`
 
 
 def install_change(

@@ -74,7 +74,7 @@ NEW_FILE = """\
   "$schema": "./settings.schema.json"
 }
 """
-"""Each commented key ends with a comma and precedes the last key, so any of them can be uncommented."""
+"""Each commented-out key ends with a comma and precedes the last key, so any of them can be uncommented."""
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
@@ -105,7 +105,7 @@ def show_settings(report: SettingsReport, *, as_json: bool) -> int:
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
         return 0
     previous_source = ""
-    order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
+    order = {path: position for position, path in enumerate(report.files)}  # values from other sources come last
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != previous_source:
             is_file = os.path.isabs(source)
@@ -218,13 +218,13 @@ def entry_for(
 
     Args:
         words: The command with its arguments, or the address.
-        transport: `stdio`, `http` or `sse`; `None` derives it from `words`.
+        transport: `stdio`, `http` or `sse`; `None` to derive it from `words`.
         variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
         headers: HTTP headers, each as `Name: value`.
         folder: The command's working folder.
 
     Raises:
-        UsageError: The options do not describe one server. The message does not quote values that may be secret.
+        UsageError: The options do not describe a valid entry. The message does not quote values that may be secret.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -367,7 +367,10 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file and the schema next to it. In an existing file, only refer to the schema."""
+    """Write an initial settings file, and the schema next to it.
+
+    To an existing settings file, only a reference to the schema is added.
+    """
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()

@@ -109,7 +109,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         report = load()
     except SettingsError as error:
         report = SettingsReport(Settings.model_construct(), home=home_folder(environ))
-        remedy = "fix it; until then the server does not start, and everything else here is checked with the defaults"
+        remedy = "fix it; until then the server does not start, and the other checks use the default settings"
         for problem in error.problems:
             findings.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
@@ -270,7 +270,7 @@ async def _check_version(subject: str, program: str, remedy: str, findings: Find
 async def check_extras(app: App, findings: Findings) -> None:
     """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
-        ("re2", "google-re2", "long ignore files are matched more slowly"),
+        ("re2", "google-re2", "matching against long ignore files is slower"),
         ("pdf", "pypdf", "PDF files are sent unchanged, not as text"),
         ("dashboard", "jinja2", "coretools-mcp dashboard cannot open a page"),
     )
@@ -285,7 +285,7 @@ async def check_extras(app: App, findings: Findings) -> None:
     )
     if uses_page and (reason := why_no_dashboard()) is not None:
         findings.broken(
-            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason
+            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to show questions", reason
         )
     search = report.settings.web.search
     providers = search.configured
@@ -351,7 +351,7 @@ async def check_programs(app: App, findings: Findings) -> None:
 def _is_set(report: SettingsReport, key: str) -> bool:
     """Return whether the settings contain this command.
 
-    A command that is set but not used refers to an unset variable.
+    If a command is set but not used, it refers to an unset variable.
     """
     return any(setting.path == ("tools", key) and setting.value for setting in report.given)
 
@@ -437,4 +437,4 @@ ALL_CHECKS: tuple[Check, ...] = (
     check_programs,
     check_upstreams,
 )
-"""The checks, in the order of the output."""
+"""The checks, in the order of their findings in the JSON output."""

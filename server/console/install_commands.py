@@ -262,9 +262,9 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
 
 
 def _client_for_file(path: str, client: ClientConfig) -> ClientConfig:
-    """Return the client with its `path` set to where this file keeps the servers.
+    """Return the client with its `path` set to that of the servers in this file.
 
-    Newer versions of a client use another key.
+    Newer versions of a client may keep the servers under another key.
     """
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)

@@ -36,7 +36,7 @@ _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT"
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""
 TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its tools then run without a question.'
-_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
+_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys in Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
 """The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
 
@@ -79,7 +79,7 @@ class ClientConfig:
     knows_trust: bool = False  # whether a server's `trust` means the same as in coretools-mcp's settings
 
     def reaches_a_server(self, variable: str) -> bool:
-        """Return whether a server gets this variable even if its entry does not list it."""
+        """Return whether the client passes this variable to a server whose entry does not list it."""
         if self.passes == "all":
             return True
         if self.passes == "no secrets":
@@ -101,7 +101,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def folder_of(variable: str, *default: str) -> str:
-        """Return the folder that a variable names, if its path is absolute, or else a folder under the home folder."""
+        """Return the absolute path in an environment variable, or else the path of a folder under the home folder."""
         folder = environ.get(variable, "")
         return folder if os.path.isabs(folder) else os.path.join(home, *default)
 
@@ -371,7 +371,7 @@ def _convert_entry(
         limit = raw.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
             raw["timeout"] = _milliseconds(limit)
-            warning = f"{limit}, which was read as seconds: {raw['timeout']} ms here"
+            warning = f"{limit}, which was read as seconds ({raw['timeout']} ms)"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {warning}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
         raw.pop(key, None)

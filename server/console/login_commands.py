@@ -77,7 +77,7 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
         login = upstream.login_of(principal)
         if login is None:
             raise CommandFailure(
-                f"{alias} gets its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is "
+                f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is "
                 "false, so there is nothing to log in to."
             )
         if not login.needs_person:

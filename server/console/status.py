@@ -34,7 +34,7 @@ NONE_RUNS = (
 )
 STUCK = "A server does not answer; its client can restart it."
 UNKNOWN_RESPONSE = (
-    "A server answered its control socket in a way that this version does not understand. Is it another version?"
+    "A server sent a response that this version of coretools-mcp does not understand. Is the server another version?"
 )
 
 
@@ -227,7 +227,7 @@ def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSe
 
 
 def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, opens_browser: bool) -> int:
-    """Print the link that signs in one browser, and open the dashboard of a running server with it."""
+    """Print a sign-in link to the dashboard of a running server, and open it if `opens_browser` is true."""
     socket, status = _select_server(environ, selection)
     answer = _validated(_ResponseLine, next(ask_server(socket, {"ask": "dashboard"}), Json()))
     if "link" not in answer:
@@ -236,7 +236,10 @@ def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, op
     sys.stdout.flush()
     folders = ", ".join(map(visible_line, status["workspaces"])) or "no folder"
     title = f"The dashboard of process {status['pid']}, which works in {folders}."
-    hint = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
+    hint = (
+        "The link signs in one browser, works once, and expires after a minute. The dashboard stays open until the "
+        "server shuts down."
+    )
     show(f"{title} {hint}", stream=sys.stderr)
     if opens_browser and not open_in_browser(answer["link"], link_file(socket)):
         note("no browser could be started here; open the link yourself")
@@ -244,7 +247,9 @@ def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, op
 
 
 def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tuple[str, ServerStatus]:
-    """Return the socket and status of the selected server: the only one, or the only one in the working folder.
+    """Return the socket and status of the only selected server.
+
+    If several are selected, the only one among them that works in the working folder is returned.
 
     Raises:
         CommandFailure: No server is running, or the user may have meant one that does not respond.

@@ -1,4 +1,7 @@
-"""`tools` lists the tools, and says which ask the user first; `permissions explain` says it for one call, and why."""
+"""`tools` lists the tools and says which ask the user first.
+
+`permissions explain` shows what would be decided about one call, and why.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls that are written like rules, keyed by tool: the parameter whose value is in the parentheses, and values for
+"""For each tool whose calls can be written like rules: the parameter whose value is in the parentheses, and values for
 other parameters that make the call valid.
 """
 
@@ -99,7 +102,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the tools as a client sees them, the changed names, and the tools that are hidden because of their names.
+    """Return the tools as a client sees them, the tool names that were changed, and the tools hidden by name conflicts.
 
     If there is a lock file, the result also contains the lock status of upstream tools, keyed by name.
     """

@@ -33,7 +33,7 @@ from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
-SCREEN_LINES = 20  # after longer output, lines about what runs or is allowed are repeated, at most this many
+SCREEN_LINES = 20  # after longer output, up to this many lines about what runs or is allowed are repeated
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -149,7 +149,10 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Trust a folder, unless the server would then not start. With `--settings`, only a new problem counts."""
+    """Trust a folder, unless the server would then not start.
+
+    A problem that occurs only with `--settings` does not prevent this if it existed before.
+    """
     try:
         old_problems = [_why_no_start(cli, real_folder, environ) for cli in (None, *AGENT_CLIS)]
         trust_folder(store, real_folder, digests)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quiet_log(level: str) -> None:
-    """Suppress log messages about what the command itself prints, unless the log level shows everything."""
+    """Suppress log messages about what the command itself prints, unless the log level is debug or info."""
     if level not in ("debug", "info"):
         for name in ("connections", "catalog"):
             logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)

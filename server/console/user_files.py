@@ -1,6 +1,7 @@
 """Lets terminal commands change the user's own settings and other files, but only if that is safe.
 
-A file is always replaced as a whole. For the settings: which servers exist there, and whether new ones are valid.
+A file is always replaced as a whole. This module also says which servers the user's settings contain, and whether new
+ones are valid.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
             continue
         if not alias or alias in servers:
             raise SettingsError(
-                [f"The name of the server {json.dumps(name)} is empty, or becomes an alias that is already taken."]
+                [f"The server name {json.dumps(name)} is empty, or another server already has its alias."]
             )
         servers[alias] = entry
     if not servers:
@@ -218,7 +219,7 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that would prevent startup if `source` had this content, as in `settings_with`."""
+    """Return the problems that would prevent startup if `source` had this content."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:

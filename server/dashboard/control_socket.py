@@ -41,12 +41,12 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MAX_FOLLOWERS = 16  # concurrent log followers; the limit leaves room for other queries
-MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejected
+MAX_FOLLOWERS = 16  # maximum number of commands that follow the log; leaves room for other queries
+MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # maximum number of connections; others are rejected
 QUESTION_BYTES = 1 << 16
-QUESTION_SECONDS = 5.0  # limit for receiving a query
-ANSWER_SECONDS = 3.0  # limit for the first line of a response; after that, a server counts as stuck
-OPENING_SECONDS = 60.0  # limit for opening the dashboard, which must first import many modules
+QUESTION_SECONDS = 5.0  # time limit for receiving a query
+ANSWER_SECONDS = 3.0  # time limit for the first line of a response; after that, a server counts as stuck
+OPENING_SECONDS = 60.0  # time limit for opening the dashboard, which must first import many modules
 PATH_BYTES = 100  # maximum length of the socket's path; the system allows 103 bytes on macOS and 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 POLL_SECONDS = 0.2  # interval between two checks of the log for a follower
@@ -82,7 +82,10 @@ def _make_room() -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket of each server in a folder, with a connection to it. Sockets without a server are removed."""
+    """Yield the socket of each server in a folder, and a connection to that server.
+
+    Sockets without a server are removed.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One socket that has disappeared must not hide the others.
@@ -232,7 +235,7 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket path of each of this user's servers, with the first line of the server's response in a list.
+    """Yield a pair for each of this user's servers: its socket path, and a list with the first line of its response.
 
     The list is empty if the server is stuck. This call blocks.
     """

@@ -55,7 +55,7 @@ def about(running_server: RunningServer) -> str:
 
 
 def offered_choices(question: Question) -> list[Choice]:
-    """Return the answers to offer; only a denial if the action is too long to show in full.
+    """Return the answers to offer; an action that is too long to show in full can only be denied.
 
     A truncated diff can still be approved, because it says that it is truncated.
     """

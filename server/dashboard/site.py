@@ -1,8 +1,8 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A link signs in one browser, once. A GET changes nothing. A POST must come from a page of this server. Except for
-signing in, a POST must also come from a signed-in browser and carry the token of the form, which binds the form to the
-content that it showed. All text on a page is escaped, and invisible characters are replaced by marks.
+A link signs in one browser and works once. A GET changes nothing. A POST must come from a page of this server. Except
+for signing in, a POST must also come from a signed-in browser and carry the token of the form, which binds the form to
+the content that it showed. All text on a page is escaped, and invisible characters are replaced by marks.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ MAX_BROWSERS = 20  # maximum number of signed-in browsers; the oldest is signed 
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # maximum length of the reason for a denial
-MAX_CONNECTIONS = 100  # concurrent connections; beyond this, those that have been idle longest are closed
-MAX_STREAMS = 20  # concurrent pages with live updates
+MAX_CONNECTIONS = 100  # maximum number of connections; to accept more, those idle longest are closed
+MAX_STREAMS = 20  # maximum number of pages with live updates
 STREAM_POLL_SECONDS = 0.5  # interval between two checks for changes
 END_SECONDS = 2.0  # how long open pages may delay the server's exit
 STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages
@@ -88,7 +88,7 @@ GONE = "This question is no longer open: it was answered, its call ended, or its
 INTERNAL_ERROR = "The server could not do this because of an internal error. Run coretools-mcp logs to see why."
 NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
-    "browser, once, within a minute."
+    "browser, works once, and expires after a minute."
 )
 
 
@@ -219,7 +219,7 @@ class Dashboard:
                     await asyncio.wait([serving], timeout=END_SECONDS)
 
     def link(self) -> str:
-        """Return a URL that signs in one browser, once."""
+        """Return a URL that signs in one browser and works once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
 
     @property

@@ -114,7 +114,7 @@ def proxy_of(address: str) -> str | None:
         return None
     host = _host_of(address)
     ip = _ip_of(host)
-    # NO_PROXY exempts hosts by `*`, an address, a network, their name, or a parent domain.
+    # An entry in NO_PROXY is `*`, an IP address, a network, a host name, or a parent domain.
     for exemption in re.split(r"[\s,]+", proxies.get("no", "").lower()):
         with suppress(ValueError):
             if ip is not None and ip in ip_network(exemption.strip("[]"), strict=False):
@@ -176,8 +176,8 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
     if response.status_code >= 500 or response.status_code == 429:
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
-        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded. It must not
-        # cache string values: the cache would keep short tokens as long as the process runs.
+        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded. The
+        # parser must not cache string values: its cache would keep short tokens as long as the process runs.
         return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
     except ValueError:
         return response.status_code, {}

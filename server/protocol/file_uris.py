@@ -74,8 +74,8 @@ def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
     """Return the value of the template's `path` for an absolute path.
 
-    The value is readable if possible, because clients encode characters when they expand the template, some even `%`.
-    Only a path with characters that would not survive the expansion is encoded here.
+    Only a path with characters that would not survive the expansion is percent-encoded here. Clients encode other paths
+    themselves when they expand the template, and some would encode even the `%` of an encoded path.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
     if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):

@@ -58,8 +58,8 @@ _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference to a part of a schema that is validated as a schema itself. The names in the reference need no escaping,
-so there is only one way to write it.
+"""A reference to a schema or to one of its subschemas, which are validated as schemas too. The names in the reference
+need no escaping, so there is only one way to write it.
 """
 
 
@@ -120,7 +120,7 @@ def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[
             more = [f"{extra} more {'place' if extra == 1 else 'places'}"] if extra > 0 else []
             return item, (*[*removed_places][:MAX_NAMED], *more)
         copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
-        for place in sorted(invalid_places, reverse=True):  # from the end of a list, so that indexes stay valid
+        for place in sorted(invalid_places, reverse=True):  # start at the end of each list, so that indexes stay valid
             for end in range(1, len(place)):
                 if place[:end] not in copies:
                     parent, step = copies[place[: end - 1]], place[end - 1]
@@ -138,16 +138,16 @@ def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[
 
 
 def for_handshake(tool: Json) -> Json:
-    """Return a tool as clients of revisions before 2026-07-28 can read it."""
+    """Return a tool in a form that clients of revisions before 2026-07-28 can read."""
     if "outputSchema" not in tool or _validators()["output"].isinstance_python(tool["outputSchema"]):
         return tool
     return {key: value for key, value in tool.items() if key != "outputSchema"}
 
 
 def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove. The values are whether a place has a free key, and the location of its first error.
+    """Return the places to remove, each with whether its key is free, and the location of its first error.
 
-    A free key is chosen by the upstream, such as the name of an argument, and is not a field of the specification.
+    A free key is one that the upstream chooses, such as the name of an argument, not a field of the specification.
     """
     places: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
@@ -171,7 +171,7 @@ def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[
 
 
 def _optional_place(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """Return the place of the innermost optional value around a place, and whether it has a free key."""
+    """Return the place of the innermost optional value that is at or around `place`, and whether its key is free."""
     schema, end, is_free_key = definitions[name], 0, False
     for position, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-# JSON-RPC discourages fractions in ids: a request with one is refused if it is a client's, dropped if an upstream's
+# JSON-RPC discourages fractions in ids: a client's request with such an id is refused, an upstream's is dropped
 AnyId = RequestId | float
 
 PARSE_ERROR = -32700
@@ -294,7 +294,7 @@ class Unreadable:
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """Return the id and the kind of JSON that is not a JSON-RPC message; `None` if it has no id.
+    """Return a description of JSON that is not a JSON-RPC message; `None` if the JSON has no id.
 
     Raises:
         ValueError: The line is not JSON.

@@ -98,12 +98,12 @@ class RequestOutbound(Outbound, Protocol):
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Return a context for the time in which a person is asked, but not with a request to the client."""
+        """Return a context to enter while a person is asked without a request to the client."""
         ...
 
 
 class _NoOutbound:
-    """Refuses requests and drops notifications to a client of the 2026-07-28 revision, outside of its requests."""
+    """The outbound of a 2026-07-28 client outside of its requests: refuses requests to it, and drops notifications."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
@@ -151,7 +151,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification from a client, with an outbound for messages to the client while it is handled."""
+    """One request or notification from a client, with an `outbound` for messages to the client in the meantime."""
 
     method: str
     params: Json | None

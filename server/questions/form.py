@@ -21,13 +21,14 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
-# Maximum characters per answer, so that even four answers are short. Forms state it; longer answers are truncated.
+# Maximum characters per answer, so that even four answers are short. Forms state this limit, and longer answers are
+# truncated.
 MAX_ANSWER_CHARS = 2_000
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
-"""Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
-MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; a proposed text has at most 16 kB
+"""Marks the content that replaces a malformed answer, because `accept` without content can be a plain yes."""
+MAX_REASON_CHARS = 2_000  # maximum characters of the person's reason that the model sees
+MAX_CONTENT_CHARS = 64_000  # maximum characters of a replacement text; a proposed text has at most 16 kB
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
     fields = content or {}
     decision_value, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
     decision = next((choice.decision for choice in question.choices if choice.decision.value == decision_value), None)
-    # A replacement text is acceptable only if the question offered that option, and only within the limit.
+    # A replacement text is acceptable only if the question offered that option and the text is within the limit.
     is_acceptable = (
         text is None
         or text == ""

@@ -60,7 +60,7 @@ class Client:
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` outside and in plan mode, or why it has none
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
-    """Its connections for notifications outside of requests, in revisions that have connections."""
+    """Its connections for notifications outside of requests; the 2026-07-28 revision has none."""
     last_seen: float = field(default_factory=time.monotonic)  # the time of its latest request
     calls: int = 0
     rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
@@ -238,7 +238,7 @@ class Contexts:
     def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
         """Return the context of a call to an upstream tool.
 
-        The call uses no files on this side, so it does not wait for the client's roots.
+        This server uses no files for the call, so the call does not wait for the client's roots.
         """
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),

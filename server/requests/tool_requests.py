@@ -84,7 +84,7 @@ _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
     ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
     ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
-    ApprovalMode.YOLO: "the user is asked almost nothing",
+    ApprovalMode.YOLO: "almost nothing needs the user's consent",
 }
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
@@ -211,7 +211,7 @@ class ToolRequests:
                 # is installed. Before bubblewrap runs, another check rejects a program inside a workspace.
                 path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
                 if shutil.which("bwrap", path=path) is not None:
-                    sentences.append(f"Commands may run confined: then they {_CONFINED}")
+                    sentences.append(f"If commands run confined, they {_CONFINED}")
             texts.append(" ".join(sentences))
         descriptions = [
             f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
@@ -271,7 +271,7 @@ class ToolRequests:
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds."""
+        """Run a call to a tool of this server, or of an upstream. A call may have several rounds."""
         params, client = ctx.params or {}, self.clients.find(ctx)
         call = FunctionCall(params["name"], params.get("arguments") or {})
         mode, exchange = client.state.approval_mode, None
@@ -466,7 +466,7 @@ def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
     if parts:
         yield f"Tools for workspace files: {', '.join(parts)}."
     if _COMMANDS in tool_names:
-        yield f"{_COMMANDS} runs commands, in the background too."
+        yield f"{_COMMANDS} runs commands, optionally in the background."
     web = [name for name in ("web_search", "web_fetch") if name in tool_names]
     if web:
         yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."

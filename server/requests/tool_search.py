@@ -4,8 +4,8 @@
 the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call to
 the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
 `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that dialog, all
-of these tools are allowed. If the dialog may not decide about a tool, it may not decide about a `call_tool` that names
-the tool either: `tools.call.consent.require_consent` checks the tool that is called.
+of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool that is
+called, which `tools.call.consent.require_consent` checks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
-"""The size of the lists, in characters of JSON, that turns on tool search: about 10,000 tokens. That is 5 % of a
-context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
+"""If the definitions to hide have this many characters of JSON, tool search is used. That is about 10,000 tokens,
+or 5 % of a context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Lower-case prefixes of the names of clients that defer tools and have their own search."""
@@ -283,7 +283,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: The tool does not exist or models may not call it, or the arguments of `call_tool` are invalid.
+            MCPError: The tool does not exist, models may not call it, or the arguments of `call_tool` are invalid.
         """
         call_arguments = as_mapping(params.get("arguments"))
         name, arguments = call_arguments.get("name"), coerce(call_arguments.get("arguments"), {"type": "object"})

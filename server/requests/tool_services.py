@@ -231,7 +231,7 @@ class Commands:
         return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
-        """Return whether commands certainly run in the sandbox."""
+        """Return whether commands are certain to run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
 
     def runner(self) -> CommandRunner:

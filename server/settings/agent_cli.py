@@ -155,16 +155,16 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
             settings = UpstreamSettings.model_validate_json(json.dumps(entry))
         except ValidationError as error:
             location: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-            problem = f"this server cannot read its {dotted(location)}" if location else "it is not an object"
+            problem = f"coretools-mcp cannot read its {dotted(location)}" if location else "it is not an object"
         else:
             if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-                problem = "it has no command, and no address under a key that this server knows"
+                problem = "it has no command, and no address under a key that coretools-mcp knows"
             elif settings.transport == "stdio" and not (settings.command or "").strip():
                 problem = "it has no command"
         if problem:
             diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {problem}.")
             del result["mcpServers"][name]
-    convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
+    convert_keys(data, _MODES, result, source, diagnostics, "coretools-mcp has no such mode")
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")
     convert_keys(data, _SWITCHES, result, source, diagnostics, "it must be true or false")

@@ -258,7 +258,7 @@ class JsonDocument:
     def is_inline(self, container: _Container) -> bool:
         """Return whether new items go on the line of the opening bracket.
 
-        The existing items decide; if the container is empty, those of the outermost object do.
+        The existing items decide or, if the container is empty, those of the outermost object.
         """
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]

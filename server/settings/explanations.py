@@ -26,7 +26,7 @@ from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, 
 
 MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error
-NAME = "coretools-mcp"  # of the package
+NAME = "coretools-mcp"  # the name of the package
 
 
 def words(key: Key) -> str:
@@ -77,7 +77,7 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
-        # The last step of the path that is a key of a model; `None` if the path ends at a name that the operator chose.
+        # The last key of a model on the path; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None
         position = 0

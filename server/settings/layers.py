@@ -74,7 +74,7 @@ class SettingsFile:
 
     @property
     def is_in_workspace(self) -> bool:
-        """Whether the file belongs to a workspace, and so needs trust."""
+        """Whether the file belongs to a workspace and therefore must be trusted."""
         return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
 

@@ -102,7 +102,7 @@ class SettingsReport:
 
     @property
     def own_folder(self) -> str | None:
-        """The folder of the user's own settings and trust, whether or not it exists."""
+        """The folder of the user's own settings and trust record, whether or not it exists."""
         return own_folder(self.inputs.environ) if self.inputs is not None else None
 
     @property
@@ -262,7 +262,7 @@ def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -
 
 
 def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
-    """Return the settings, or after a problem the valid part of them, so that all problems are reported at once."""
+    """Return the settings, or their valid part if there is a problem, so that all problems are reported at once."""
     if not all_layers.data:
         return Settings.model_construct()  # The defaults need no validator, and building it takes time.
     data = dict(all_layers.data)
@@ -303,7 +303,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
     """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
-    If a lock file was there before and is now missing, the result has a problem.
+    If the lock file existed before and is now missing, the result says so in `problem`.
     """
     paths = [path for path in inputs.config_files if path not in inputs.streams]
     settings_path = paths[-1] if paths else user_file(inputs.environ)
@@ -322,7 +322,7 @@ def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockCont
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MAX_LOCK_BYTES:
-        return LockContent(path, problem=f"it has more than {MAX_LOCK_BYTES:,} bytes")
+        return LockContent(path, problem=f"it is larger than {MAX_LOCK_BYTES:,} bytes")
     return LockContent(path, content)
 
 

@@ -89,8 +89,8 @@ class UpstreamSettings(Section):
     itself, or an empty folder if there is no workspace. Variables are expanded.
     """
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that the command gets in addition to the usual few (PATH, HOME,
-    LANG, ...).
+    """Names of variables from this server's environment to pass to the command in addition to the usual few (PATH,
+    HOME, LANG, ...).
     """
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
@@ -135,7 +135,7 @@ class UpstreamSettings(Section):
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
-    from their client. Further requests wait for at most their timeout. null means no limit.
+    from their client. Further requests wait no longer than their timeout. null means no limit.
     """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused,
@@ -162,7 +162,7 @@ class UpstreamSettings(Section):
         return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING_KEYS}) == other
 
     def reach_digest(self) -> str:
-        """Return a digest of the settings that decide the connection; it is the same in all processes."""
+        """Return a digest of the settings that determine the connection; it is the same in all processes."""
         entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
         # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
@@ -267,9 +267,7 @@ class ConfirmationSettings(Section):
 
 class ResultSettings(Section):
     display: Literal["block", "meta"] = "block"
-    """Where text that is shown to people, such as a diff, goes: only into _meta (meta), or also into a small text block
-    (block).
-    """
+    """Where to put text for people, such as a diff: only in _meta (meta), or also in a small text block (block)."""
 
 
 class WorkspaceSettings(Section):
@@ -309,7 +307,7 @@ class TokenSource(PrincipalSettings):
 
 class IntrospectionSettings(Section):
     url: str = ""
-    """The issuer's introspection endpoint (RFC 7662), with https unless it is on this machine. Without an
+    """The issuer's introspection endpoint (RFC 7662); it must use https unless it is on this machine. Without an
     endpoint, a token must be a JWT.
     """
     client_id: str = ""
@@ -324,8 +322,8 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it identifies itself, with https unless it is on this machine. If this and
-    `resource` are empty, only `http.tokens` are accepted.
+    """The issuer of the tokens, exactly as it identifies itself; https is required unless it is on this machine. If
+    this and `resource` are empty, only `http.tokens` are accepted.
     """
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""
@@ -452,7 +450,7 @@ class StoreSettings(Section):
     approved tools of other servers, logins to them, and the call rates of clients. memory: means this process alone.
     sqlite:PATH is a file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a
     Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the
-    store. Without http.stateKeys it contains only call rates and list changes.
+    store. Without http.stateKeys, replicas share only call rates and notifications of changed lists.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""

@@ -1,4 +1,4 @@
-"""Displays settings to people: everything that decides what a server runs, without secrets or control characters."""
+"""Displays settings to people: everything that determines what a server runs, without secrets or control characters."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
 
 
 def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
-    """Return the keys that decide the transport, unvalidated: values may still have the wrong type."""
+    """Return the keys that determine the transport, unvalidated: values may still have the wrong type."""
     return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
 
 

@@ -25,7 +25,7 @@ Tree = dict[str, Any]  # a JSON object
 T = TypeVar("T")
 
 LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
-MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
+MAX_FILE_BYTES = 1_000_000  # maximum size of a settings file
 MAX_DEPTH = 50  # the maximum nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
@@ -144,13 +144,13 @@ def parse(
 ) -> Tree:
     """Parse the content of a settings file into an object; a blank file is `{}`.
 
-    Comments are allowed. With `diagnostics`, each repeated key gets a warning.
+    Comments are allowed. If `diagnostics` is given, it receives a warning for each repeated key.
 
     Raises:
         SettingsError: The file is too large, or is not one JSON object in UTF-8.
     """
     if len(content) > max_bytes:
-        raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, too many for a settings file."])
+        raise SettingsError([f"{source}: this file is too large for a settings file: more than {max_bytes} bytes."])
     try:
         text = content.decode().removeprefix("\ufeff")
         text = without_comments(text, source) if text.strip() else "{}"
@@ -168,7 +168,7 @@ def parse(
     except ValueError:
         problem = "this file contains a number that JSON cannot express (NaN, or too large)."
     except RecursionError:
-        problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
+        problem = f"objects and arrays are nested more than {MAX_DEPTH} levels deep in this file."
     else:
         if isinstance(tree, dict):
             if diagnostics is not None:
@@ -264,9 +264,9 @@ def table_at(tree: Tree, key: str) -> Tree:
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Set the value at a path that has none, creating missing objects on the way.
+    """Set the value at a path that has none, creating missing objects along the path.
 
-    Does nothing if a value on the way is not an object.
+    Does nothing if a value along the path is not an object.
     """
     parent = parent_at(tree, path, create=True)
     if parent is not None:

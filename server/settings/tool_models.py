@@ -285,11 +285,11 @@ class AgentSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for the program. Variables in their values are expanded."""
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that the program gets in addition to the usual few (PATH, HOME,
-    ...).
+    """Names of variables from this server's environment to pass to the program in addition to the usual few (PATH,
+    HOME, ...).
     """
     prompt: Literal["stdin", "argument"] = "stdin"
-    """How the program gets the task: on standard input (stdin), or as its last argument (argument)."""
+    """How the program receives the task: on standard input (stdin), or as its last argument (argument)."""
     output: Literal["text", "json"] = "text"
     """The form of the program's output: the answer as text (text), or JSON that contains the answer (json)."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000

@@ -1,6 +1,6 @@
 """The servers in the settings: their aliases, which of them are used, and why an entry cannot work.
 
-Also recognizes entries that fetch a package without a pinned version, and those that are this program itself.
+Also recognizes entries that fetch a package without a pinned version, or that start or reach this program itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
-MAX_ALIAS = 24  # characters; `alias__tool` must stay short enough for clients that add a prefix
+MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers are above it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
@@ -171,7 +171,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
                 "name or a larger budget."
             )
         elif new_name in owners:
-            yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool its own."
+            yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool its own name."
         owners.setdefault(new_name, name)
     if entry.transport is None:
         yield f"{entry_path} has no command, no url and no httpUrl; add one of them."
@@ -378,7 +378,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Return the options, as `own_options` does, for the first command of a line that starts this program."""
+    """Return the options of the first command that starts this program in a shell command line; see `own_options`."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:
@@ -419,7 +419,7 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
         command, args = program.get("path"), program.get("args")
     elif isinstance(command, list) and command:  # the whole command in one list
         command, *args = cast("list[Any]", command)
-    # A bridge program gets the address as an argument.
+    # A bridge program receives the address as an argument.
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     for arguments in (entry.get("args"), args):
         addresses += cast("list[Any]", arguments) if isinstance(arguments, list) else []

@@ -65,7 +65,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
         store = SqliteStore(path)
     else:
         try:
-            from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - loaded only if it is chosen; it takes 80 ms
+            from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - importing it takes 80 ms
 
             store = ValkeyStore(settings.url, password)
         except ImportError:

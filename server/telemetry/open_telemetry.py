@@ -106,7 +106,7 @@ def telemetry_of_environment() -> Telemetry | None:
             install_command("otel"),
         )
         return None
-    except Exception:  # noqa: BLE001 - whatever a variable holds, the server goes on
+    except Exception:  # noqa: BLE001 - whatever the variables contain, the server must start
         logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so nothing is traced or measured")
         return None
 
@@ -184,7 +184,10 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream. In `_meta`, its trace context replaces the caller's."""
+        """Begin the span of a request to an upstream.
+
+        Returns the span, and the parameters with its trace context in `_meta` instead of the caller's.
+        """
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done

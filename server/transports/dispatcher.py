@@ -200,7 +200,7 @@ class Dispatcher:
     ) -> None:
         """Receive a message or a batch, and the line that contained it.
 
-        `outgoing` receives the response, which for a batch is a batch too. By default, the response goes to the same
+        `outgoing` receives the response; the response to a batch is a batch. By default, the response goes to the same
         stream as messages that belong to no request.
         """
         incoming, outgoing = None, outgoing or self._outgoing
@@ -306,7 +306,7 @@ class Dispatcher:
     async def aclose(self, reason: str = CLOSED) -> None:
         """End the run like `abort`, and wait until no task is left."""
         self.abort(reason)
-        self._on_request = self._on_notify = None  # the references would keep their objects alive
+        self._on_request = self._on_notify = None  # these callbacks would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
                 await asyncio.wait(tasks)
@@ -536,7 +536,7 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # otherwise only cancellations are expected, which the dispatcher handles
+        elif not self._is_modern:  # other clients send only cancellations, which the dispatcher handles
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)

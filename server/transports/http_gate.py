@@ -93,7 +93,7 @@ class HttpGate:
                 # A stream is closed when its token expires, and the client reopens it. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
-            message = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
+            message = "OPTIONS is only for CORS preflight requests from origins in http.allowedOrigins."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
             return
         await self._endpoint(scope, receive, send)
@@ -109,7 +109,7 @@ class HttpGate:
         if token:
             return await self._issuer.principal_with(token)
         settings = self._issuer.settings
-        message = f"A token of {settings.issuer} is required: log in there."
+        message = f"A token from {settings.issuer} is required: log in there."
         raise TokenRefusedError(message, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, error: TokenRefusedError, send: Send) -> None:

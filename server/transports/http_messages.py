@@ -225,8 +225,8 @@ class RequestStream(EventStream):
     """
 
     silent_seconds: ClassVar[float] = 1.0
-    """Seconds until the HTTP response starts while a request is in progress, so that the client sees that its request
-    was accepted.
+    """Seconds to wait for a message before the HTTP response starts without one, so that the client sees that its
+    request was accepted.
     """
 
     def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:

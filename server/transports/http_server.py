@@ -75,7 +75,7 @@ class Application(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the first connection attempt of every upstream has ended."""
+        """Whether the first attempt to connect to each upstream has ended."""
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
@@ -155,9 +155,9 @@ class ClientConnection(H11Protocol):
     _idle: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The idle connections of each server, longest-idle first."""
 
-    # The limit for a request's head, counted from the start of the connection or from the first byte after a response
+    # The time limit for a request's head, from the start of the connection or from the first byte after a response
     head_seconds: ClassVar[float] = 15.0
-    body_seconds: ClassVar[float] = 60.0  # the limit for a request's body, counted from the end of its head
+    body_seconds: ClassVar[float] = 60.0  # the time limit for a request's body, from the end of its head
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -59,7 +59,7 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that the key is for; empty if the key does not name one
+    algorithm: str  # the only algorithm to use the key with; empty if the key does not name one
     family: str  # the key type of the JWK
     key: Any
 
@@ -247,7 +247,7 @@ class Issuer:
             ):
                 status, metadata = await fetch_json(httpx2.Request("GET", url, headers={"accept": "application/json"}))
                 address = metadata.get("jwks_uri")
-                # The issuer must be the same, byte for byte (RFC 8414, 3.3).
+                # The metadata must name the same issuer, byte for byte (RFC 8414, 3.3).
                 if status == 200 and metadata.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
@@ -366,7 +366,7 @@ class Issuer:
             raise self._insufficient_scope("The token has none of the scopes that this server uses.")
         # The name contains the issuer, so it cannot equal the name of a token in the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
-        # Claims whose values users can rarely choose come first (OIDC, RFC 7662).
+        # Claims that users can rarely choose are tried first (OIDC, RFC 7662).
         email_verified, keys = claims.get("email_verified", True), ["preferred_username", "username", "name"]
         if email_verified is True or email_verified == "true":  # some issuers write the value as a string
             keys.insert(0, "email")
@@ -419,7 +419,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     ]
     if unknown_scopes:
         problems.append(
-            f"http.oauth.defaultScopes has '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+            f"http.oauth.defaultScopes contains '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
         )
     secret = ""
     if introspection.url:

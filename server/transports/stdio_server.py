@@ -34,7 +34,7 @@ COMMAND_SECONDS = 1.0
 """The limit for calls that run a program (a command, an agent, a custom tool), which may run indefinitely. The official
 SDKs close the input and wait two seconds before they send SIGTERM.
 """
-FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending responses
+FLUSH_SECONDS = 30.0  # how long a slow reader may take to read pending responses
 
 
 async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:

@@ -97,7 +97,7 @@ SESSION_HEADER = b"mcp-session-id"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # number of digits that no event number of this server reaches
+LONGEST_NUMBER = 19  # this server's event numbers have fewer digits than this
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """For each method, the parameter that the `Mcp-Name` header repeats."""
@@ -128,7 +128,7 @@ class HttpSession:
 
     def __init__(self, table: RequestTable, owner: object, principal_name: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # the owner of the token that opened the session
+        self.owner = owner  # the owner of the token with which the session was opened
         self.principal_name = principal_name  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
@@ -168,7 +168,7 @@ class HttpSession:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
-        """Drop finished streams above the limits."""
+        """Drop the oldest finished streams that nobody reads, until the others are within the limits."""
         finished_streams = [stream for stream in self.streams.values() if stream.is_ended and not stream.is_read]
         size = sum(stream.kept_bytes for stream in finished_streams)
         while len(finished_streams) > MAX_KEPT or size > KEPT_BYTES:
@@ -500,7 +500,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _connection_of(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
+        """Return the connection of a request's sender; raises `MCPError` if headers contradict its body."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for header_name, _ in headers if header_name == name) > 1:
@@ -573,6 +573,6 @@ async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
     """Return whether a client accepts a content type; otherwise its request is refused."""
     if _accepts(scope, kind):
         return True
-    required_types = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
+    required_types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
     await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
     return False

@@ -197,7 +197,7 @@ class UpstreamRouter:
         self._tasks: TaskGroup | None = None
         self._denial_reasons: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        # By session, when the listing of its skills last timed out
+        # Maps each session to the time at which listing its skills last timed out
         self._timed_out_at: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
@@ -479,8 +479,8 @@ class UpstreamRouter:
                     if monotonic() < self._timed_out_at.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
                     if self._supports(upstream, "skills/list"):
-                        # Record an empty list first. Without `is_fresh`, a server that does not respond is then not
-                        # asked again.
+                        # Record an empty list first, so that without `is_fresh`, an upstream that does not respond is
+                        # asked only once.
                         upstream.offer.lists.setdefault(SKILLS.field, [])
                         pending_sessions.add(session)
                         tasks.start_soon(read, upstream, session)
@@ -578,7 +578,7 @@ class UpstreamRouter:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MAX_NAMED]
             message = (
-                "More than one server could have this URI, so none was asked. Use one of these URIs: "
+                "More than one server could have this URI, so the request was not sent. Use one of these URIs: "
                 f"{' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None

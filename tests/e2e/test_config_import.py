@@ -392,7 +392,7 @@ def test_seconds_of_other_clients_become_milliseconds(
     done = imported(home, {".cursor/mcp.json": "cursor", ".gemini/settings.json": "gemini"}.get(file, str(path)))
     assert done.returncode == 0, done.stderr
     assert servers_of(home)["one"]["timeout"] == imported_as
-    assert ("one.timeout is 60, which was read as seconds: 60000 ms here." in done.stderr) is is_told
+    assert ("one.timeout is 60, which was read as seconds (60000 ms)." in done.stderr) is is_told
 
 
 @pytest.mark.requirement("settings.seconds")

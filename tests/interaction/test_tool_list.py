@@ -204,7 +204,7 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
         ({"permissions": {"deny": ["web_fetch"]}}, ["save_memory keeps"], ["web_fetch"]),
         ({"approvalMode": "plan"}, ["Approval mode plan: only reading"], []),
         ({"approvalMode": "auto-edit"}, ["Approval mode auto-edit"], ["Approval mode default"]),
-        ({"shell": {"sandbox": "required"}}, ["Commands run confined"], ["may run confined"]),
+        ({"shell": {"sandbox": "required"}}, ["Commands run confined"], ["If commands run confined"]),
         ({"shell": {"sandbox": "off"}}, [], ["confined"]),
         ({"workspace": {"roots": ["/a", "/b"]}}, ["The workspace: /a, /b."], ["folders that the client opens"]),
         ({"workspace": {"roots": ["/a"], "clientRoots": "intersect"}}, ["limited to what the client opens"], []),

@@ -241,7 +241,7 @@ class ArgumentCheck:
         return converted if converted != arguments and self.quick_problem_of(converted) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many values."""
+        """Like `problem_of`, but safe on the event loop. Raises a `LongCheckError` if there are too many values."""
         waiting: list[Any] = [arguments]
         value_count = 0
         while waiting:
@@ -309,7 +309,7 @@ SHAPE = 'an array of function declarations, such as [{"name": "...", "descriptio
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Keys under which a declaration may have its schema. The first one that is present is used.
+# Keys under which a declaration may contain its schema. The first one that is present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")

@@ -95,7 +95,7 @@ class _Inbox:
                 else:
                     future.set_exception(failure)
         finally:
-            if self._outcomes:  # delivery failed for lack of memory; the rest must not wait
+            if self._outcomes:  # memory ran out; the remaining outcomes must not wait for the next one
                 self._wake()
 
 

@@ -80,7 +80,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
             else:
                 scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
                 if not scope.git:
-                    continue  # git's rules apply only in a work tree
+                    continue  # git's ignore rules apply only in a work tree
         except FileNotFoundError:
             continue  # the folder has been removed
         except (OSError, ToolError):

@@ -62,7 +62,7 @@ class JobTable:
     """The jobs of one client. Close the table when the client is forgotten or the server shuts down.
 
     Args:
-        replica: The name of this process among the replicas that serve the same clients; empty without other replicas.
+        replica: The name of this process among the replicas that serve the same clients; empty if it is the only one.
     """
 
     def __init__(self, replica: str = "") -> None:

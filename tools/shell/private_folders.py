@@ -277,7 +277,7 @@ class PrivateFolders:
             with open_private_folder(folder, makes=True):
                 os.utime(folder)
         except OSError:
-            return None  # commands work without a cache too
+            return None  # commands also work without a cache
         return folder
 
     def forget_plan(self, client_key: str) -> None:
@@ -467,7 +467,7 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
 
 
 def measure_folder(folder: str, most_bytes: int) -> tuple[int, bool]:
-    """Return the bytes counted in a client's folder, and whether it is too large."""
+    """Return the number of bytes counted in a client's folder, and whether it is too large."""
     top = _open_own(folder, None)
     try:
         size, _, is_too_much = _measure(top, most_bytes)
@@ -477,7 +477,7 @@ def measure_folder(folder: str, most_bytes: int) -> tuple[int, bool]:
 
 
 def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
-    """Return the bytes and entries counted in an open folder, and whether it is too large or too deep."""
+    """Return the numbers of bytes and entries counted in an open folder, and whether it is too large or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0

@@ -76,9 +76,12 @@ class EndedEarlyError(Exception):
 
 
 class MountStep(NamedTuple):
-    """One mount in the namespaces of another process. The paths are absolute in that process and have no symlinks."""
+    """One mount in the namespaces of another process.
 
-    source: str  # path to mount; empty for `place` itself
+    The paths are absolute, contain no symlinks, and are resolved in that process's mount namespace.
+    """
+
+    source: str  # path to mount; if empty, `place` is mounted onto itself
     place: str
     is_read_only: bool
     # Whether `source` is moved to `place`; otherwise, it and all mounts under it are copied there
@@ -92,9 +95,9 @@ class Process(Protocol):
     """
 
     pid: int  # process id of the program and of its group
-    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, both
-    # streams are in it, in the order in which they were written. It reaches end of file once every process that holds
-    # it open has exited or closed it.
+    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, it
+    # carries both streams, in the order in which they were written. It reaches end of file once every process that
+    # holds it open has exited or closed it.
     output: int
     errors: int  # the descriptor of standard error, if separate; else -1
 
@@ -157,7 +160,7 @@ class SandboxChanges:
     uncovered: int = 0  # how many auto-run files and folders were not protected, because there were too many
     # Size of the command's `/tmp` in bytes, if the folder was too large and therefore emptied; else 0
     temporary_bytes: int = 0
-    temporary_files: int = 0  # how many files and folders the command's `/tmp` had, if it was emptied; else 0
+    temporary_files: int = 0  # how many files and folders the command's `/tmp` contained, if it was emptied; else 0
     has_overfilled: bool = False  # whether the command was stopped because its `/tmp` grew too large
     not_lasting: tuple[str, ...] = ()  # files that the command left in a `/tmp` that did not outlive the command
     is_unknown: bool = False  # whether it is unknown what happened to auto-run files
@@ -177,7 +180,7 @@ class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
     engine: Engine = Engine.NONE  # the mechanism that keeps the command in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # the actual network: the command's own loopback if the session has no loopback
+    network: Network = Network.HOST  # the network that the command uses; its own loopback if the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
@@ -188,7 +191,7 @@ class ConfinedCommand:
         """Let the command begin. Until then, its process only waits for mounts.
 
         Raises a `ToolError` if the command is not confined as intended and must be stopped. Raises an `EndedEarlyError`
-        if it cannot run at all.
+        if the sandbox exited before the command started.
         """
 
     async def release(self) -> SandboxChanges:

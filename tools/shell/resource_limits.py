@@ -97,9 +97,8 @@ class ProcessGroupLimit:
         with suppress(OSError), ExitStack() as stack:
             parent_lock = _open_folder(parent)
             stack.callback(os.close, parent_lock)
-            # Lock the parent meanwhile: otherwise, another server could mistake the new group, while it is not yet
-            # locked, for a dead server's group. The wait is bounded, because the server that holds the lock may be
-            # suspended.
+            # Lock the parent until the new group is locked. Otherwise, another server could mistake the new group for a
+            # dead server's group. The wait is bounded, because the server that holds the lock may be suspended.
             end = time.monotonic() + TURN_SECONDS
             while try_lock(parent_lock) is False and time.monotonic() < end:
                 time.sleep(POLL_SECONDS)

@@ -20,7 +20,7 @@ from tools.text.file_names import one_line, shown_whole_path
 
 _ItemT = TypeVar("_ItemT")
 KILO = 1000
-DISPLAY_CHARS = 4_000  # characters of output shown to a person
+DISPLAY_CHARS = 4_000  # maximum characters of output to show to a person
 MAX_NAMED = 10
 # If a command takes at least this fraction of its time limit, the result says how to get more time (as in Qwen Code)
 NEAR_THE_LIMIT = 0.5
@@ -163,7 +163,7 @@ def _explanations(command: FinishedCommand) -> list[str]:
         if has_failed and confined_command.withheld:
             words = set(re.findall(r"[\w-]+", f"{command.request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
-            # Without its settings, a program may contact other servers or not know the user.
+            # Without its settings, a program may contact other servers, or may not know who the user is.
             lacks_settings = (
                 lacks_login or confined_command.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             )
@@ -185,8 +185,8 @@ def _explanations(command: FinishedCommand) -> list[str]:
         words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
         if lacking := sorted(words & os.environ.keys() - confined_command.spec.environment.keys()):
             notes.append(
-                f"Note: commands do not get {', '.join(lacking)} from the server's environment. The operator can set "
-                "what they need in shell.env."
+                f"Note: commands do not inherit {', '.join(lacking)} from the server's environment. The operator can "
+                "set what they need in shell.env."
             )
     return notes
 
@@ -269,8 +269,8 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         hints.append(
             "With network access, a command uses the machine's loopback. A server that a command without network "
-            "access has started can be reached only by commands without network access: name no other hosts, and do "
-            "not set needs."
+            "access has started can be reached only by such commands: name no other hosts in them, and do not set "
+            "needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         hints.append(

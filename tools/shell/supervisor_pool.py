@@ -32,8 +32,8 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "bro
 MAX_IDLE = 4  # idle supervisors kept for the next programs
 ATTEMPTS = MAX_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
 BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has hundreds of sockets to accept
-# Pause between checks whether the broker has exited. Once the broker has closed its socket or been killed, it usually
-# exits within a few of these pauses
+# Pause between checks of whether the broker has exited. Once the broker has closed its socket or been killed, it
+# usually exits within a few of these pauses
 REAP_PAUSE_SECONDS = 0.002
 # How long after the grace period to kill a supervisor. The broker then kills the processes of the supervisor's program
 END_SECONDS = 3.0
@@ -299,8 +299,8 @@ class SupervisorHandle:
     async def run(self, launch: Launch) -> SupervisedProcess:
         """Start a program. Cancellation stops the program and this supervisor.
 
-        Raises a `NotTakenError` if the supervisor was gone and the program was not started. After a `StartFailedError`,
-        the program may have been stopped right after its start.
+        Raises a `NotTakenError` if the supervisor was gone and the program was not started. Even if it raises a
+        `StartFailedError`, the program may have run for a moment.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
@@ -436,7 +436,7 @@ class SupervisedProcess:
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
-        self._status = ExitStatus(None, "SIGKILL")  # the status if the supervisor was killed
+        self._status = ExitStatus(None, "SIGKILL")  # returned if the supervisor was killed and reported no status
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
 

@@ -1,8 +1,8 @@
 """Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools, and blocks other tools.
 
 The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The number
-`formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change, the new
-number prevents the different hashes from being mistaken for changes by servers.
+`formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change,
+the number changes too, so that nobody mistakes the different hashes for changes by servers.
 
 A tool whose current version is not approved is blocked (`block_of`); its placeholder is a `BlockedMCPTool`.
 """
@@ -94,7 +94,7 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Does blocking I/O.
+    """Return the SHA-256 of an upstream's program; empty if its command is not an absolute path. Does blocking I/O.
 
     A name such as `node` is not hashed, because it means a different program on each machine.
     """
@@ -231,7 +231,7 @@ class Lock:
             return ""
         return (
             f"{LOCK_NAME}, next to the settings, lists the approved tools of other servers, but cannot be used: "
-            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to "
+            f"{self.problem}. So no tools from other servers are offered. Ask the user to restore the file, or to "
             f"write it again with `{COMMAND}` in a terminal."
         )
 
@@ -316,13 +316,14 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
         location = visible_line(".".join(str(key) for key in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
-        raise ValueError(f"the value at {location or 'its top'} does not belong in a lock file") from None
+        raise ValueError(f"the value at {location or 'the top level'} does not belong in a lock file") from None
     return cast("dict[str, Json]", parsed["servers"])
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     members = dict(pairs)
-    if len(members) < len(pairs):  # of two values for a name, a reviewer may see the first, but the last would be used
+    # If a name has two values, a reviewer may notice only the first, but the last would be used.
+    if len(members) < len(pairs):
         raise ValueError("an object has the same name twice")
     return members
 

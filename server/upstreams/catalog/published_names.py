@@ -56,8 +56,8 @@ def shortened_name(name: str, original: str, budget: int) -> tuple[str, NameChan
     """Return the name to publish instead of `name`, and why the two differ; `None` if they do not.
 
     The result depends only on these arguments (`original` is the full name), so it stays the same regardless of what
-    else is listed. A changed name ends with a mark. If `name` already ends like a mark, it is changed too, so that no
-    name is mistaken for another's shortened form.
+    else is listed. A changed name ends with a mark. If `name` already ends in what looks like a mark, it is changed
+    too, so that it is not mistaken for the shortened form of another name.
     """
     if not name or _NOT_ACCEPTED.search(name) is not None:
         change = NameChange.CHARACTERS
@@ -106,7 +106,7 @@ class HiddenName:
     """An item that is not listed, because its name is taken."""
 
     origin: Origin
-    name: str  # the name that it would have
+    name: str  # the published name that it would otherwise have
     holder: str  # a description of that name's owner
     way_out: str  # another name that still reaches the item; empty if there is none
 
@@ -159,8 +159,8 @@ def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget
 
     A prefixed name depends only on the alias, the item's own name and renames. Names in `taken_names` are never
     assigned. If several items compete for a name, items with prefixed names have priority; among the others, the order
-    of the configuration decides. `upstreams` must include upstreams that have listed nothing yet, because names that
-    begin with their alias are reserved.
+    in which the servers are configured decides. `upstreams` must include upstreams that have listed nothing yet,
+    because names that begin with their alias are reserved.
     """
     aliases = {name_list.alias for name_list in upstreams}
     candidates: list[_Candidate] = []

@@ -181,7 +181,7 @@ def _read(folder: Folder, key: str) -> LastRun:
     """Read one file.
 
     Raises:
-        OSError: The file cannot be read; links are not followed.
+        OSError: The file cannot be read; symbolic links are not followed.
         ValueError: The file is unusable; the message says why.
     """
     with folder.open_file(key + _SUFFIX) as file:

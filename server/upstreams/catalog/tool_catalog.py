@@ -80,7 +80,7 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved_names)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        # By alias, a digest of the settings with which the upstream is reached
+        # Maps each alias to a digest of the settings that say how to reach the upstream
         self._reach_digests: Mapping[str, str] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
@@ -90,11 +90,11 @@ class ToolCatalog:
         self._blocks: dict[str, dict[str, ToolBlock]] = {}  # by alias and name
         # By alias and name, the `ToolBlock.standing` that was last logged
         self._logged_standings: dict[str, dict[str, str]] = {}
-        # By alias, the tools that the upstream's apps may call, with the names that the apps use
+        # Maps each alias to the tools that the upstream's apps may call, each with the name that the apps use
         self._for_apps: dict[str, dict[str, str]] = {}
         self._stored_aliases: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """By alias, the names from the last run that are missing from the first list of this run."""
+        """Maps each alias to the names from the last run that are missing from the first list of this run."""
         self._history = ToolHistory()
         self._prepared: dict[str, dict[str, _PreparedTool]] = {}
         self._tools: dict[Origin, DiscoveredMCPTool] = {}
@@ -275,7 +275,7 @@ class ToolCatalog:
         """Approve a tool as it was shown to a person.
 
         Raises:
-            ToolError: The tool has changed since, or the approval cannot be written.
+            ToolError: The tool has changed since it was shown, or the approval cannot be written.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
         if lock is None or tool.block.lock_problem or outdated_reason:
@@ -299,8 +299,8 @@ class ToolCatalog:
             raise ToolError(ToolErrorType.EXECUTION_DENIED, message)
         await self.approve(tool)
         return ToolResult(
-            f"The user has approved the current version of {tool.name}; it was not called. List the tools again for "
-            "its description and arguments, then call it with the arguments that it needs."
+            f"The user has approved the current version of {tool.name}; it was not called. List the tools again to "
+            "see its description and arguments, then call it with the arguments that it needs."
         )
 
     def tools_for_apps(self, name: str) -> list[str]:

@@ -38,8 +38,8 @@ NAME_SHARE = 0.3  # weight of a capitalized query word that no tool contains, us
 # How many words directly after the first query word must match a tool's name, keywords or title for a different action
 # to be ignored
 NAMED = 2
-LONG, BEYOND = 2.5, 0.2  # the total weight of a query's words that counts in full, and the factor for the rest
-OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool that does, or may do, something else
+LONG, BEYOND = 2.5, 0.2  # a query's weight above the first number is multiplied by the second
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool with another action, and for an unknown action
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
 _PHRASES = {
@@ -162,7 +162,7 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-# Groups of related words, from the file next to this module: actions, and all others.
+# Groups of related words, from the file next to this module: groups of actions, and all other groups.
 _ACTION_GROUPS, _THING_GROUPS = (
     [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
     for part in (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8").split("# things\n")

@@ -183,7 +183,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.version = f"{reach}-{record.current_digest}" if record is not None else ""
         self._trusted = trusted
         self._relay_call = call
-        # Annotations count only if the server is trusted. Otherwise, the protocol's defaults apply: the worst case.
+        # Annotations count only if the server is trusted. Otherwise, the protocol's defaults apply, which assume the
+        # worst.
         annotations: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
         read_only = annotations.get("readOnlyHint") is True
         self.behaviour = Behaviour(
@@ -224,9 +225,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """The published name, if it does not begin with the alias. Which tool has this name depends on the lists.
+        """The published name, if it does not begin with the alias.
 
-        If the published name was changed, the original name is included too.
+        Which tool has this name depends on the lists of all upstreams. If the published name was changed, the original
+        name is included too.
         """
         if self.name in self.rule_names:
             return ()

@@ -216,7 +216,7 @@ class ClientSessions:
                             await session.flush()
                     slot.session = session
                     slot.ready.set()
-                    if transport.name != "stdio":  # over stdio, a new session is a new program
+                    if transport.name != "stdio":  # over stdio, each session has its own process
                         self.upstream.session_began()
                     await self._wait_until_unused(slot, session)
             if slot.session is None:

@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
-"""The first and the longest pause before a lost or failed connection is retried. Each pause is twice as long as the one
-before, up to the limit.
+"""Initial and maximum pause before retrying a lost or failed connection. Each pause is twice as long as the one before,
+up to the maximum.
 """
 
 CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
@@ -209,7 +209,7 @@ class Upstream:
         on_list_changed: Called with the kind of a list that may have changed, and whether clients should be notified.
         on_resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
             reported the change; `None` if the listing session reported it.
-        prepare: Does expensive work before a list is used.
+        prepare: Does the expensive processing of a list before the list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
         by_proxy: Whether to use the proxy from the environment.
@@ -289,7 +289,10 @@ class Upstream:
                     is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
                     losses = self.status.losses = self.status.losses + 1 if is_crash else 0
                     if losses >= MAX_CRASHES:
-                        self.status.change(UpstreamState.CRASHING, f"it exited {losses} times soon after its start")
+                        self.status.change(
+                            UpstreamState.CRASHING,
+                            f"it exited or disconnected {losses} times in a row, shortly after starting",
+                        )
                     break
             if self.wants_login:
                 await self._offer_login()
@@ -611,7 +614,7 @@ class Upstream:
             self._retry_requested.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that asks for the login with which lists are read; `None` if this upstream has no logins."""
+        """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:

@@ -102,7 +102,7 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: The entries, keyed by alias, in the order of the configuration.
+        entries: The entries, keyed by alias, in the order in which they are configured.
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
@@ -452,7 +452,7 @@ class UpstreamPool:
         awaited_upstreams: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            # A bare name used by apps, which any server may own
+            # Whether this may be a bare name used by an app. Any server may own such a name.
             is_bare = not is_found and owner.entry.prefix == "alias"
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):

@@ -48,7 +48,7 @@ NOT_OPEN = "This page does not belong to an open login: the login was completed 
 class PortTakenError(Exception):
     """Another process is listening on the port.
 
-    `logins` are the logins that are open in that process; `None` if it is a different program, or does not respond.
+    `logins` are the logins that are open in that process; `None` if it runs another program, or does not respond.
     """
 
     def __init__(self, logins: frozenset[str] | None) -> None:

@@ -201,7 +201,9 @@ class TokenStore:
                 keyring.set_password(SERVICE, key, secrets_text)
                 is_kept = keyring.get_password(SERVICE, key) == secrets_text
             if not is_kept:
-                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_FILE_HINT}.")
+                raise TokenStoreError(
+                    f"The keyring has not stored the login and may be disabled: enable it, {_FILE_HINT}."
+                )
             file_login = replace(
                 login,
                 client={name: value for name, value in client.items() if name not in _SECRET_CLIENT_FIELDS},
@@ -263,8 +265,8 @@ class TokenStore:
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login; `None` while another process has the lock. Does not wait.
 
-        The returned function releases the lock; so does the exit of the process. On a file system without locks, this
-        method has no effect.
+        The returned function releases the lock, and so does the operating system when the process exits. On a file
+        system without locks, this method has no effect.
 
         Raises:
             TokenStoreError: The folder cannot be used.

@@ -1,8 +1,9 @@
 """The logins that replicas share: each is stored encrypted, with a digest as its key in the store.
 
 A refresh token that is used twice looks stolen, and the process that got a new token may have died or be unable to
-write it. Therefore a lock does not expire by the store's clock. Another replica takes over a lock that it has seen
-unchanged for LOCK_SECONDS with the store available throughout. By then, a living owner would have written its token.
+write it. Therefore a lock does not expire by the store's clock. Another replica takes over a lock if it has seen
+no change to the lock for LOCK_SECONDS, and the store was available all that time. By then, a living owner would have
+written its token.
 """
 
 from __future__ import annotations
@@ -128,7 +129,9 @@ class SharedLogins:
         if version is None:
             return None
         if old_version != ABSENT:
-            logger.warning("a replica that was working on a login has exited or lost the store; its work is taken over")
+            logger.warning(
+                "the replica that had locked a login has exited or cannot reach the store; this replica takes over"
+            )
         self._watched.pop(key, None)
         return partial(self._release, key, version)
 
@@ -190,7 +193,8 @@ class SharedLogins:
         for key in await self._index_keys():
             if (await self._access(self._rows.read(key))).is_current:
                 continue
-            release = await self._lock(key)  # a renewal in progress would otherwise find its version replaced
+            # Without the lock, re-encryption could replace the version on which a renewal in progress is based.
+            release = await self._lock(key)
             if release is None:
                 is_done = False
                 continue

@@ -78,7 +78,7 @@ class LoginStoreUnavailableError(LoginError):
     def __init__(self) -> None:
         super().__init__(
             "the store that the replicas of this server share is unavailable (store.url), so no login can be read, "
-            "made, renewed or ended. The stored logins are not affected: try again a little later"
+            "created, renewed or removed. The stored logins are not affected: try again a little later"
         )
 
 
@@ -290,7 +290,7 @@ class Login:
         return await self._use_token(self._record_for(server, client, scopes, None), token, scopes)
 
     async def _use_token(self, record: StoredLogin, token: OAuthToken, requested_scopes: str | None) -> str:
-        """Use a token, which was requested with `requested_scopes`, from now on."""
+        """Start to use a token that was requested with `requested_scopes`. Returns its `Authorization` header."""
         lifetime = token.expires_in or 0
         # Without a lifetime, the token is used until it is rejected.
         expires_at = time.time() + lifetime if lifetime > 0 else None
@@ -536,7 +536,8 @@ class Login:
     async def _is_made_elsewhere(self, old_header: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
 
-        The token counts even if a call has already read it. A token that this process renewed does not count.
+        A new token counts even if this process has already read it from the storage for a call. A token that this
+        process itself renewed does not count.
         """
         if await self.has_changed():
             with suppress(LoginStoreUnavailableError, ExhaustedError):
@@ -591,7 +592,9 @@ class Login:
             )
 
     async def _set_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
-        async with self._lock():  # the written record includes the token, which other processes may renew
+        # `_write` also writes the token. Without the lock, this could overwrite a token that another process has just
+        # renewed.
+        async with self._lock():
             record = await self._read_usable()
             if record is not None:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
@@ -603,7 +606,7 @@ class Login:
         release: Release | None = None
         while release is None:
             try:
-                with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
+                with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock held
                     release = await self._store.lock(self._resource, self.principal)
             except LoginsUnavailableError:
                 raise LoginStoreUnavailableError from None
@@ -649,7 +652,7 @@ class Login:
             raise LoginError(f"the stored login is damaged; run {self.command} to create a new one") from None
         client_id = self.oauth.client_id
         if record is not None and client_id is not None and record.client.get("client_id") != client_id:
-            record = None  # its tokens belong to another client
+            record = None  # its tokens were issued to another client
         if _header_of(record) not in (None, _header_of(self._record)):
             self._has_new_login = True
         self._record = record

@@ -12,8 +12,8 @@ The path of an upstream's question depends on both revisions:
   request comes.
 
 If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. For a 2026-07-28 client,
-it suspends the call until the client answers, if there is room. `SessionQuestions` alone answers a `roots/list`
-request that no call caused.
+`_follow` suspends the call until the client answers, if there is room for another suspended call. `SessionQuestions`
+alone answers a `roots/list` request that no call caused.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class SuspendedCalls:
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
 
-        If the maximum number of calls is suspended, the call may replace one of the client with the most suspended
-        calls.
+        If the maximum number of calls is suspended, the new call may replace a call of the client that has the most
+        suspended calls.
         """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
@@ -573,7 +573,11 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request, and return its result. Raises a `TimeoutError` if the upstream does not read it in time."""
+        """Send a request, and return its result.
+
+        Raises:
+            TimeoutError: The upstream did not read the request in time.
+        """
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)

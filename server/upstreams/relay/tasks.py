@@ -58,8 +58,8 @@ time if the upstream keeps the task for less time.
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-# Maximum number of tasks whose questions are remembered. Above it, the client with the most of these tasks loses the
-# questions of its oldest one.
+# Maximum number of tasks whose questions are remembered. Above this limit, the client with the most of these tasks
+# loses the questions of its oldest task.
 MAX_ASKING = 1_000
 MAX_LISTENED = 100  # maximum number of tasks that one stream of a client reports
 ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscription to tasks
@@ -327,7 +327,7 @@ class Tasks:
         seconds = route.upstream.entry.timeout / 1000
         fetch_exchange = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
-            # Another replica returned the questions, so fetch them here first.
+            # Another replica returned the questions, so fetch them before checking the answers.
             await self.request("tasks/get", fetch_exchange)
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":

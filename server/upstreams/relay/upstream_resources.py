@@ -1,7 +1,8 @@
 """The resources of all upstreams: the URIs by which clients know them, and clients' subscriptions to them.
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
-front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it also gets the alias.
+front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it is also
+published with the alias.
 No upstream keeps an ambiguous URI unchanged, regardless of the order of the upstreams or of when their lists arrive.
 Otherwise, an upstream could take over another upstream's resources.
 
@@ -48,8 +49,8 @@ every URI with its scheme.
 """
 
 MAX_COMPARED = 100_000
-"""Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above it, each template is
-treated as matching every URI with its scheme.
+"""Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each
+template is treated as matching every URI with its scheme.
 """
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
@@ -78,8 +79,8 @@ def with_alias(alias: str, uri: str) -> str:
     """Return a published URI that can only mean the resource `uri` of the upstream `alias`."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
-    # A scheme must begin with a letter and must not contain `_`; Python clients reject a list with an invalid scheme.
-    # An alias never contains a dot, so a dot can stand for `_`.
+    # A scheme must begin with a letter and must not contain `_`; Python clients reject a whole list if one URI has an
+    # invalid scheme. An alias never contains a dot, so a dot can stand for `_`.
     prefix = alias if alias[0].isalpha() else f"a__{alias}"
     return f"{prefix.replace('_', '.')}+{uri}"
 
@@ -112,7 +113,7 @@ class ResourceRoutes:
     """The published URIs of all resources and templates, and the upstream and URI that each of them stands for.
 
     Args:
-        upstreams: The upstreams, in the order of the configuration.
+        upstreams: The upstreams, in the order in which they are configured.
         aliases: Reserved names. In a URI, an alias before a plus sign always means the upstream with that alias, even
             if that upstream is not running.
         is_ours: Returns whether this server itself serves a URI or template.
@@ -133,8 +134,8 @@ class ResourceRoutes:
         self._is_alone = is_alone
         self._schemes: dict[str, set[str]] = {}  # by scheme, the aliases of the upstreams that use it
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """By scheme, each template's owner, and the literal parts between the template's expressions."""
-        # By scheme, the aliases treated as matching every URI with that scheme.
+        """Maps each scheme to its templates: for each, the owner, and the literal parts between the expressions."""
+        # Maps each scheme to the aliases treated as matching every URI with that scheme.
         self._whole_schemes: dict[str, set[str]] = {}
         self._prefixed_uris = set[tuple[str, str]]()
         """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are
@@ -247,7 +248,8 @@ class ResourceRoutes:
         If `is_compared` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
         which is always unambiguous.
         """
-        # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
+        # If this server itself serves an unlisted URI, the URI is published unchanged, because a link to a file may be
+        # meant for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
         if (upstream.alias, uri) in self._prefixed_uris:
@@ -473,7 +475,7 @@ class Watching:
             try:
                 watch = await self._begin(route, exchange)
             except (RelayError, ToolError, TimeoutError):
-                route.upstream.log.info("upstream %s does not allow watching a resource", route.upstream.alias)
+                route.upstream.log.info("a resource of upstream %s cannot be watched", route.upstream.alias)
                 return
             if scope.cancel_called:
                 self._end(watch)
@@ -501,7 +503,7 @@ class Watching:
                 "Resources of that server cannot be watched with a personal login.",
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Record the subscription before waiting for the upstream, so that it can be ended in the meantime.
+        # Record the subscription before waiting for the upstream, so that the client can unsubscribe in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._on_lost)
@@ -521,7 +523,7 @@ class Watching:
     def _watches_of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
         """Return all subscriptions of a handshake-era client, or only those to `route`.
 
-        While a subscription is being renewed, there may be two to the same resource.
+        While a subscription is being renewed, the client may have two subscriptions to the same resource.
         """
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:

@@ -1,6 +1,7 @@
 """Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
 
-In published copies, invisible characters in titles and descriptions are made visible, as in the forms of questions.
+In published copies of items, and in elicitation forms, invisible characters in titles and descriptions are made
+visible.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list. Items that have not changed since the last time are not checked again.
+    """Read all pages of one list. Items that have not changed since it was last read are not checked again.
 
     Raises:
         IsThisServerError: The list has come through this server itself.

@@ -47,7 +47,7 @@ _NAME_PARAMETERS: Mapping[str, str] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""By method, the parameter that the `Mcp-Name` header repeats (Streamable HTTP in the 2026-07-28 revision)."""
+"""Maps each method to the parameter that the `Mcp-Name` header repeats (Streamable HTTP in the 2026-07-28 revision)."""
 
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865

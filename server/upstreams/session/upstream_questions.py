@@ -112,7 +112,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While it is suspended, its client has a question, and no client request waits for it."""
+    """A call in progress. While it is suspended, its client has a question to answer and does not wait for the call."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -126,7 +126,7 @@ class QuestionWaits:
 
 @dataclass(eq=False, slots=True)
 class UpstreamQuestion:
-    """A question whose answer arrives with a later request of the client."""
+    """A question that the client answers with a later request."""
 
     key: str  # the question's key for 2026-07-28 clients
     identity: RequestId  # the id of the upstream's request
@@ -330,7 +330,7 @@ class SessionQuestions:
     def _refuse_if_blocked(self, key: str) -> None:
         """Refuse the question if the upstream still has to respond to a request other than a call.
 
-        The upstream may be waiting for the answer before it sends lists, which calls need.
+        Until it has the answer, the upstream may not send its lists, which are needed for calls.
         """
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])
@@ -389,7 +389,7 @@ class SessionQuestions:
             del self._live_questions[identity]
 
     async def _ask_client(self, live: LiveQuestion, labelled_params: Json, client: Exchange) -> Json:
-        """Ask a client. If its call ends before the answer, ask in another call that may have caused the question."""
+        """Ask a client. If its call ends before it answers, ask in another call that may have caused the question."""
         while True:
             try:
                 return await client.ask(live.method, labelled_params, self._options.question_seconds)
@@ -434,12 +434,12 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is too large to read, and to relay without blocking this server."""
+    """Return whether a question is too large for a person to read, or to relay without blocking this server."""
     return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """Add the upstream's name to a question, so that it cannot pass for one from this server or another upstream."""
+    """Add the upstream's name to a question, so that nobody takes it for one from this server or another upstream."""
     labelled_params = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
@@ -469,9 +469,9 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
     If the client has no roots, the session's folders are the roots in the answer.
 
     Returns:
-        The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
-        state, `refused` maps the upstream's key of each refused question to its answer, and `keys` maps each changed
-        key to the upstream's.
+        The labelled questions by their keys for the client, and the state to return with the answers. In the state,
+        `refused` maps the upstream's key of each refused question to the answer for the upstream, and `keys` maps each
+        key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}

@@ -81,7 +81,7 @@ LINE_COST = 64  # bytes counted for each line in addition to its length, because
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""The first and the longest pause before an ended stream is reopened; pauses double while streams deliver nothing."""
+"""Initial and maximum pause before an ended stream is reopened; pauses double while streams deliver nothing."""
 MAX_REFUSED = 2  # maximum number of consecutive failed attempts to resume an interrupted response stream
 
 
@@ -287,8 +287,8 @@ async def _careful_client(
     """Provide an HTTP client.
 
     Raises:
-        NeedsAuthenticationError: The context failed because the server requires a login.
-        UnreachableError: The context failed because the server cannot be reached.
+        NeedsAuthenticationError: The body of the `async with` failed because the server requires a login.
+        UnreachableError: The body of the `async with` failed because the server cannot be reached.
     """
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
@@ -321,7 +321,7 @@ class _Writer:
         self._client = client
         self._url = url
         self._tasks = tasks
-        # By id of an open request, the scope that cancels it, and whether its revision is 2026-07-28.
+        # Maps the id of each open request to the scope that cancels it, and to whether its revision is 2026-07-28.
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}
         self._newest_id = 0  # the id of the latest request
 
@@ -349,10 +349,10 @@ class _Writer:
             del self._open[request.id]
 
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
-        """Return whether a message answers this request: it has the request's id, or an unknown id.
+        """Return whether a message answers this request: its id is the request's, or not that of any other request.
 
-        The ids of other open requests are known. On a stream, the ids of all earlier requests are known too, because
-        the stream may bring a late response to an abandoned request.
+        Usually, only open requests count as other requests. On a stream, all earlier requests count too, because the
+        stream may bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
         is_of_another = number in self._open or (is_stream and 0 < number <= self._newest_id)
@@ -400,7 +400,7 @@ async def streamable_streams(
 
 @dataclass(slots=True)
 class _StreamReading:
-    """The state of reading a response or, without `identity`, the session's stream of messages outside of requests."""
+    """How far a response has been read or, without `identity`, the session's stream of messages outside of requests."""
 
     identity: RequestId | None = None  # the id of the request
     count: int = 0  # number of messages read so far
@@ -529,7 +529,7 @@ class StreamableWriter(_Writer):
         return False
 
     async def _follow(self, reading: _StreamReading) -> None:
-        """Reopen a stream, for a response or for messages outside of requests, whenever it ends."""
+        """Reopen the stream of a response, or of messages outside of requests, whenever it ends."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
         max_refusals = math.inf if reading.identity is None else MAX_REFUSED
         while refusals < max_refusals:
@@ -616,7 +616,7 @@ def _messages_of(data: bytes) -> list[Message]:
 async def sse_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older HTTP+SSE transport: the server sends its messages on one stream, and gets messages by POST."""
+    """Speak the older HTTP+SSE transport: the server sends messages on one stream, and receives messages by POST."""
     inbox = Inbox()
     inbox.transform = transport.without_secrets
 
@@ -640,7 +640,7 @@ async def sse_streams(
             inbox.close()
         if not has_address:
             raise UnusableAnswerError(
-                "its stream does not begin with an address, on the same server, to which messages can be posted"
+                "its stream does not begin with an address on the same server for posting messages"
             )
 
     async with (

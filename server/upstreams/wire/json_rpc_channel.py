@@ -100,7 +100,7 @@ class Challenge:
     def could_be_met(self) -> bool:
         """Whether a login could help.
 
-        It does not help if the status is 403 and the response names no authentication scheme.
+        A login does not help if the status is 403 and the response names no authentication scheme.
         """
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
@@ -392,7 +392,7 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """Return the result, ignoring everything else. Raises a `RelayError` if there is none."""
+        """Return the result, and ignore all other events. Raises a `RelayError` if there is none."""
         while True:
             event = await self.next()
             if isinstance(event, RpcAnswer):
@@ -453,10 +453,12 @@ class JsonRpcChannel:
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
+    """Maps the id of each abandoned request to its client, and to the time until which it counts as unfinished; oldest
+    first.
+    """
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
-    unfinished. The empty key stands for all clients above the limit.
+    """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
+    count as unfinished. The empty key stands for all clients above the limit.
     """
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
@@ -637,8 +639,7 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. This pattern counts only at the start of a message, because the rest of a message may
-contain any text.
+"""The start of a response. Only the start of a message is matched, because the rest of a message may contain any text.
 """
 
 

@@ -35,7 +35,7 @@ MAX_HOPS = 8  # maximum number of coretools-mcp servers that a request may pass 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA_KEYS = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
-"""Keys of possibly large data, which is searched only if its JSON contains this server's prefix."""
+"""Keys whose values may be large, and are traversed only if their JSON contains this server's prefix."""
 
 _PROTOCOL_KEYS: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
@@ -83,7 +83,7 @@ def remove_own_keys(message: Json, *, is_list: bool = False) -> None:
                 if type(value) not in _COMPOUND:
                     continue
                 if name in _DATA_KEYS:
-                    # Searching the JSON costs a fraction of visiting each part.
+                    # Searching the JSON text is much faster than traversing the value.
                     with suppress(ValueError):
                         if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
                             continue

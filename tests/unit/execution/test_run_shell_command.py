@@ -69,7 +69,7 @@ async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_name
         ("echo No more OF_THE_SERVERS; exit 1", False),
     ):
         said = text_of(await shell.run(command))
-        assert ("commands do not get OF_THE_SERVER from the server's environment" in said) is is_told, command
+        assert ("commands do not inherit OF_THE_SERVER from the server's environment" in said) is is_told, command
 
 
 @pytest.mark.requirement("shell.exit")

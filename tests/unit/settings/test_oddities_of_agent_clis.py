@@ -17,8 +17,8 @@ Content = dict[str, Any]
 ODD_SERVERS: list[tuple[Any, str]] = [
     ({"type": "sdk", "name": "a"}, "cannot read its type"),
     ({"type": "websocket", "url": "ws://localhost"}, "cannot read its type"),
-    ({"tcp": "localhost:1"}, "it has no command, and no address under a key that this server knows"),
-    ({"type": "http"}, "it has no command, and no address under a key that this server knows"),
+    ({"tcp": "localhost:1"}, "it has no command, and no address under a key that coretools-mcp knows"),
+    ({"type": "http"}, "it has no command, and no address under a key that coretools-mcp knows"),
     ({"type": "stdio"}, "it has no command"),
     ({"command": " "}, "it has no command"),
     ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),
@@ -94,7 +94,7 @@ def test_a_mode_that_is_not_known_is_ignored_with_a_warning(
     report = load_cli(tmp_path / "home", cli, nested(path, mode), machine)
     assert report.settings.approval_mode is ApprovalMode.DEFAULT
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"{'.'.join(path)} is ignored: this server does not know that mode."
+        f"{'.'.join(path)} is ignored: coretools-mcp has no such mode."
     ]
 
 

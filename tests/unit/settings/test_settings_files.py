@@ -125,8 +125,8 @@ def test_a_blank_file_says_nothing(environ: dict[str, str], file: Path, content:
         (b'{"memory": {"a": NaN}}', "a number that JSON cannot express"),
         (b'{"memory": {"a": ' + b"9" * 5000 + b"}}", "a number that JSON cannot express"),
         (b'{"memory": {"a": "\\ud800"}}', "half of a surrogate pair"),
-        (b'{"memory": ' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 50 deep"),
-        (b'{"memory": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 50 deep"),
+        (b'{"memory": ' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 50 levels deep"),
+        (b'{"memory": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 50 levels deep"),
         (b"{}" + b" " * MAX_FILE_BYTES, "more than 1000000 bytes"),
     ],
     ids=[

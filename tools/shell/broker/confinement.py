@@ -46,7 +46,8 @@ _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Looked up once for all programs, because a lookup in each fork, or the `signal` module, would cost memory pages.
+# These functions are looked up once, before any fork, because a lookup in each fork would take additional memory pages.
+# The `signal` module would take some as well.
 set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
@@ -63,7 +64,7 @@ def _call(function: str, *arguments: int | bytes | None) -> int:
 def make_private() -> None:
     """On Linux, let only root debug this process, and read its `environ`, `fd` and `mem` in `/proc`.
 
-    Forks of this process inherit this, but programs that they execute do not.
+    Forks of this process inherit this protection, but programs that they execute do not.
     """
     if sys.platform == "linux":
         _library.prctl(_SET_DUMPABLE, ctypes.c_ulong(0))

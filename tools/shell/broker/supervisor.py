@@ -35,7 +35,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement
 else:
-    # Imported by path, like the broker.
+    # The broker runs as a script, and imports this module without its package.
     import broker_messages
     import confinement
 
@@ -392,7 +392,7 @@ class SupervisorChannel:
         self._queued += broker_messages.frame(kind, *numbers)
 
     def send(self, *message: int) -> None:
-        """Send the queued messages, then this one if given."""
+        """Send the queued messages and, if given, `message`."""
         if message:
             self.queue(*message)
         if self._queued:
@@ -475,7 +475,7 @@ class Supervisor:
         if self._has_children and not self._by_group:
             Descendants().kill()  # the remaining processes, whose program is unknown
         with suppress(OSError):
-            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which must continue now
+            os.kill(os.getppid(), signal.SIGCONT)  # resume the broker, which a program may have suspended
         return not self._has_children
 
     def _add(self, channel: socket.socket) -> None:

@@ -4,9 +4,9 @@ Programs outside the sandbox execute these files. A `.git` folder is pinned as a
 renamed, so no other repository can replace it. Files in `.git` that make git run something are read-only. The rest of
 `.git` stays writable, so that git can commit.
 
-New auto-run files are moved out of the workspace after a command. Harmless ones, like the results of `git init`,
-`clone`, `worktree` and `submodule`, stay, whatever created them. The scan is bounded: files that are nested too deeply,
-or are in folders beyond the limit, are neither protected nor found.
+New auto-run files are moved out of the workspace after a command. Harmless ones, such as those that `git init`,
+`clone`, `worktree` and `submodule` create, are not moved, regardless of which program created them. The scan is
+bounded: files that are nested too deeply, or are in folders beyond the limit, are neither protected nor found.
 
 A folder that cannot be listed when a command starts is protected as a whole. If a command makes a folder inaccessible,
 the server restores access, because it runs as the folder's owner.
@@ -80,7 +80,7 @@ class _GuardedFolder(NamedTuple):
 
 
 class AutoRunScanner:
-    """Scans roots for all of the server's commands, and caches unchanged folders.
+    """Scans roots for all of the server's commands, and caches the results of unchanged folders.
 
     `consented_digests` is keyed by real path. Its values are the SHA-256 digests of the files that another tool has
     written with consent. The caller may add such files at any time.
@@ -313,8 +313,8 @@ def is_harmless(path: str, roots: Sequence[str], auto_run_paths: Collection[str]
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        # This is the `.git` file of a worktree or submodule. Its data folder must have been found by the scan, and what
-        # git executes in it must be harmless.
+        # The `.git` file of a worktree or submodule names a data folder. The file is harmless only if the scan found
+        # that folder, and everything that git executes there is harmless.
         data_folder = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
     except (OSError, ValueError):
         return False
@@ -404,8 +404,8 @@ class _Copies:
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
-            # counted too, because the file may grow during the copy.
+            # Check the size rather than the disk usage, because copying fills the holes of a sparse file. Count the
+            # bytes that are read, because the file may grow during the copy.
             if old.info.st_size > self.bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):

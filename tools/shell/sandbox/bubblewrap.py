@@ -232,7 +232,7 @@ class SandboxedCommand(ConfinedCommand):
             # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
                 steps = await THREADS.run(self.send_options)
-            if steps:  # the mounting process prepares in parallel
+            if steps:  # the mounting process prepares itself while bubblewrap sets up the sandbox
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
             process = self.gate.process()
@@ -317,7 +317,7 @@ class BubblewrapConfinement:
         starter: ProcessStarter,  # runs the probe
         folders: PrivateFolders,  # for the files and folders that replace masked ones
         search_path: str = os.defpath,
-        program: str | None = None,  # path of bubblewrap, instead of searching for it
+        program: str | None = None,  # path of bubblewrap; if `None`, it is searched for
         *,
         consented_digests: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunScanner`
         loopbacks: SessionLoopbacks | None = None,
@@ -370,7 +370,7 @@ class BubblewrapConfinement:
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.namespaces(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # The new command holds descriptors, so this must not be interrupted.
+                # A cancellation here would lose the new command, and nothing would close its descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
@@ -578,8 +578,8 @@ class BubblewrapConfinement:
 
         The reason is phrased for the middle of a sentence.
         """
-        # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
-        # write to, use /etc instead.
+        # The program tries to create a marker in the home folder, which no command may write to. If the home folder is
+        # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)

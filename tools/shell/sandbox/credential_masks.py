@@ -122,7 +122,7 @@ def secret_places(
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield paths that may exist, each with its key in `HOME_PLACES`.
 
-    They are in the home folder, or where environment variables point.
+    The paths are in the home folder, or come from environment variables.
     """
     yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
@@ -173,7 +173,7 @@ def _names() -> _Names:
 def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     """Yield the known paths in a folder, except those that certainly do not exist.
 
-    Listing the folder rules out most names.
+    A listing of the folder rules out most names.
     """
     if names.place is not None:
         yield folder, names.place
@@ -261,7 +261,7 @@ _ABOUT = re.compile(
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-# Values that are never secret: an empty value, a switch, an environment variable
+# Values that are never secret: an empty value, a keyword such as `true`, a reference to an environment variable
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
@@ -378,13 +378,13 @@ def _is_secret(name: str) -> bool:
 def _is_inner_secret(name: str) -> bool:
     """Return True if a name found inside a value or in a script is the name of a secret.
 
-    `key` is an ordinary word there.
+    In such places, `key` is an ordinary word.
     """
     return name.lower() != "key" and _is_secret(name)
 
 
 def _is_harmless(value: str) -> bool:
-    """Return True if a value is not secret although its name suggests it."""
+    """Return True if a value is not secret although its name suggests a secret."""
     value = value.strip(" \t\r\n\"'")
     if _HARMLESS.fullmatch(value) or value.startswith(("~/", "$HOME/", "${HOME}/")):
         return True
@@ -461,7 +461,7 @@ def _any_line_contains_secret(text: str, place: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    programs: frozenset[str]  # command names of the programs that fail to log in without the place
+    programs: frozenset[str]  # command names of the programs that may fail without this file or folder
     is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
@@ -676,13 +676,14 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Keyed by environment variable: the place in the home folder whose rules apply to the path in the variable. The
-# variable may contain several paths, separated by colons. An empty string stands for the home folder itself.
+# Keyed by environment variable: the file or folder in the home folder whose rules also apply to the path in the
+# variable. The variable may contain several paths, separated by colons. An empty string stands for the home folder
+# itself.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (assignment.partition("=") for assignment in _MOVED.split())
 }
-# The whole table, keyed by place
+# All known locations of secrets, keyed by place
 HOME_PLACES: Mapping[str, SecretPlace] = {
     **dict.fromkeys(AGENT_FOLDERS, SecretPlace(frozenset(), is_settings=False)),
     **dict.fromkeys(SCRIPTS, SecretPlace(frozenset(), is_settings=True)),

@@ -1,8 +1,8 @@
 """Confines commands with Landlock and with system call filters (seccomp).
 
-Landlock grants rights to folders, and cannot revoke them for a part of a folder. If namespaces are not available, it
-confines read-only commands together with a filter. They can see other processes, but cannot affect them. Landlock also
-restricts commands in bubblewrap, if the kernel supports it.
+Landlock grants rights to folders, and cannot revoke them for a part of a folder. If namespaces are not available,
+Landlock and a filter together confine read-only commands. These commands can see other processes, but cannot affect
+them. Landlock also restricts commands in bubblewrap, if the kernel supports it.
 
 Mounts hide files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
 sockets have no path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are
@@ -11,9 +11,9 @@ controlled by the network namespace.
 A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
 sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
-Landlock controls only opening, creating and removing files, and comes without namespaces. The filter for
-read-only commands under Landlock therefore controls the rest: changing a file without opening it for writing, or
-through a folder that is open for reading; other processes; shared memory and messages; and the network.
+Read-only commands under Landlock have no namespaces, and Landlock mainly controls opening, creating and removing files.
+The filter for these commands therefore controls the rest: changing a file without opening it for writing, or through a
+folder that is open for reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ def landlock_entry(machine: str, rules: int, program: int) -> bytes:
     A read-only mount protects files, but not FIFOs and devices, which processes may still write to. Landlock protects
     these too, but a process can restrict only itself. Bubblewrap does not use Landlock, and starting an interpreter to
     do so would take longer than creating the whole view. This program therefore has only a few dozen instructions. It
-    restricts itself with the ruleset in one descriptor, closes that descriptor and its own, and executes the command in
-    its arguments. It exits with 126 on failure.
+    enforces the ruleset on itself, closes the descriptors `rules` and `program`, and executes the command in its
+    arguments. It exits with 126 on failure.
 
-    `machine` is an architecture with a system call filter, named as in `uname -m`. `rules` and `program` are two
-    consecutive descriptor numbers.
+    `machine` is an architecture with a system call filter, named as in `uname -m`. `rules` is the descriptor of the
+    ruleset, and `program`, the next higher number, is the descriptor of this program.
     """
     kind, instructions = (_entry_for_aarch64 if machine == "aarch64" else _entry_for_x86_64)(rules, program)
     start = _HEADER.size + _PART.size

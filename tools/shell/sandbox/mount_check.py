@@ -197,7 +197,7 @@ class MountTable:
         return ExpectedMount(at or path, mount.device, source or "/", is_read_only or mount.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """Like `bound_first`, but for a path inside a folder that was mounted earlier with all mounts inside it."""
+        """Like `bound_first`, but for a path inside a folder that was recursively bind-mounted earlier."""
         bound_mount, (_, layers) = self.bound_first(path), self._visible_mount(path)
         return bound_mount._replace(is_read_only=is_read_only or bound_mount.is_read_only, layers=layers + 1)
 

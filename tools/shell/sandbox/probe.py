@@ -104,7 +104,7 @@ async def failure_of(
     `make` and `confine` are blocking. Raises an `ExhaustedError` if a lack of resources prevents a result.
     """
     try:
-        # The confined command holds descriptors, so this must not be interrupted.
+        # A cancellation here would lose the confined command, and nothing would close its descriptors.
         with CancelScope(shield=True) as scope:
             probe = await THREADS.run(make)
             try:

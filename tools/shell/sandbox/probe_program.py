@@ -31,7 +31,7 @@ def write(path: str) -> None:
 
 
 def fail_to(*actions: Callable[[], object]) -> None:
-    """Return if one of these functions raises an `OSError`; raise an `OSError` if none does."""
+    """Return normally if one of these actions fails with an `OSError`; otherwise, raise an `OSError`."""
     try:
         for action in actions:
             action()
@@ -76,11 +76,11 @@ def attempts(confinement: str, root: str, own: str, outside: str, process: str) 
     yield "kept a capability", keep_capabilities
     yield "had a route to the network", reach_a_network
     if confinement == "working":
-        yield "could not write in its workspace", lambda: fail_to(lambda: write(os.path.join(root, "written")))
+        yield "could not create a file in its workspace", lambda: fail_to(lambda: write(os.path.join(root, "written")))
         yield "wrote a git hook", lambda: write(os.path.join(root, ".git", "hooks", "pre-commit"))
         yield "wrote an editor's settings", lambda: write(os.path.join(root, ".vscode", "tasks.json"))
     else:
-        yield "wrote in its workspace", lambda: write(os.path.join(root, "written"))
+        yield "created a file in its workspace", lambda: write(os.path.join(root, "written"))
         yield "wrote to a file in its workspace", lambda: use(file, os.O_WRONLY)
         yield "emptied a file in its workspace", lambda: os.truncate(file, 0)
         yield "removed a file from its workspace", lambda: os.unlink(file)

@@ -1,7 +1,8 @@
 """Finds what a read-only command sees in addition to the workspace: the system, the user's programs, and files for git.
 
-Everything else is absent, including the rest of the home folder. The paths are real, and shown read-only. Of the paths
-that the workspace refers to, only its repository and the interpreters of its virtual environments are shown.
+Everything else is absent, including the rest of the home folder. All paths are real paths, and read-only in the view.
+Of the paths that the workspace refers to, only its repository and the interpreters of its virtual environments are
+shown.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def private_paths_in_etc() -> tuple[str, ...]:
 def without_private_paths(path: str) -> Iterator[str]:
     """Yield a path. If it contains private files of `/etc`, yield its other parts instead. Blocking.
 
-    This is for an engine that cannot hide files.
+    Landlock needs this, because it cannot hide files in a folder that commands may read.
     """
     private_paths = private_paths_in_etc()
     pending = [path]
@@ -228,7 +229,7 @@ def _programs(
     hidden_paths: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """Return the paths that programs in these folders need to see. Cached while the folders do not change."""
+    """Return the paths that programs in these folders need to see. The result is cached until a folder changes."""
     table = MountTable()
     paths: list[str] = []
     for stamp in stamps:

@@ -40,9 +40,9 @@ from tools.shell.sandbox.reading_view import (
 )
 from tools.text.file_names import shown_whole_path
 
-# Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session, and so does
-# `/var/tmp` for commands that may write. Read-only commands do not share `/var/tmp`, because their files must not be
-# mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
+# Folders where programs leave sockets and files for other programs. Each client has its own `/tmp` during its session,
+# and its own `/var/tmp` for commands that may write. Read-only commands do not share `/var/tmp`, because their files
+# must not be mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
 # Maximum number of mounts for each kind of path to protect (folders above hidden paths, repositories, other paths) in
@@ -55,7 +55,7 @@ SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folder
 # leaves in the real caches. Packages already downloaded can be read from the real caches. npm's logs are not in its
 # cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
-CACHE = f"{WORK}/.cache"  # where the client's lasting cache is visible
+CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
@@ -181,11 +181,11 @@ class ViewPreparation:
     roots: Sequence[str]
     command_view: CommandView
     hidden_paths: HiddenPaths  # result of `secrets_of`
-    stand_ins: Callable[[], StandIns]  # creates those that are missing
+    stand_ins: Callable[[], StandIns]  # returns the stand-ins, and creates those that are missing
     search_path: str = ""  # the `PATH` of the command
     required_paths: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None
-    cache: str | None = None  # the client's lasting cache
+    cache: str | None = None  # the client's persistent cache
     has_own_network: bool = True
 
     @property
@@ -317,7 +317,7 @@ class ViewPreparation:
 
         Args:
             present: The root folders in the view.
-            scans: The auto-run files in each of them.
+            scans: The auto-run files in each of these folders.
             restrictions: The files that rules protect.
 
         Returns:
@@ -392,9 +392,10 @@ class ViewPreparation:
         return state, pinned, read_only, uncovered
 
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
-        """Return the client's folders, a temporary `/tmp` to remove after the command, and the folder for its files.
+        """Return the client's folders, a folder with a `/tmp` for this command alone, and the client's `/tmp`.
 
-        The client's folders are keyed by their path in the view.
+        The client's folders are keyed by their path in the view. The second folder is removed after the command. The
+        third is set only if the files in the command's own `/tmp` are moved there first.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
         files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
