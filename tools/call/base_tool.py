@@ -195,7 +195,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def asks(self) -> bool:
-        """True if calls need consent when neither a rule nor the approval mode decides."""
+        """True if calls may need consent when neither a rule nor the approval mode decides."""
         return type(self).should_confirm_execute is not BaseTool[Any].should_confirm_execute
 
     @property
@@ -208,7 +208,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """Names that another tool may get later. Only rules that ask or deny may use them."""
+        """Names that may later belong to another tool. Only rules that ask or deny may use them."""
         return ()
 
     @cached_property
@@ -225,7 +225,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Prepare, once, whatever `subjects` needs but cannot obtain in a worker thread."""
+        """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if it is ready."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """Return what this call touches, for permission rules. Blocks on disk reads and has no side effects.
@@ -263,8 +263,8 @@ class BaseTool(ABC, Generic[ParamsT]):
         """
 
 
-# Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI itself evaluates the ones that
-# it adds; in other programs, the model uses such parameters to explain its call.
+# Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI evaluates its own additions
+# itself; in other programs, the model uses such parameters to explain its call.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",

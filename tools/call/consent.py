@@ -1,4 +1,4 @@
-"""Consent: which question a person is asked, whether the answer counts, what it allows later, and the record of it."""
+"""Consent: what a person is asked, whether the answer counts, what the answer allows later, and what is recorded."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RuleKeeper(Protocol):
 
 
 class GrantStore(Protocol):
-    """Shares what people allow for a session with the other processes that serve the session."""
+    """Shares a client's grants between the processes that serve the client."""
 
     async def take_up(self, client: ClientState) -> bool:
         """Add grants from other processes to the client's grants. Return True if any were new. Never fails."""
@@ -102,7 +102,7 @@ class GrantStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
-    """The effect of an answer that allows more than its own call."""
+    """The rules that an answer adds, and how far they apply."""
 
     rules: tuple[str, ...]  # the permission rules that the answer adds
     scope: GrantScope  # the scope of the rules
@@ -121,7 +121,7 @@ class AuditEntry:
     time: float  # seconds since the epoch
     # The answer to the question; `None` before the question and for calls without a question
     answer: Answer | Unavailable | None = None
-    # The rules that the answer adds; `None` if the answer applies only to this call
+    # The rules that the answer adds; `None` if it adds none
     lasting: LastingAnswer | None = None
 
 
@@ -242,8 +242,7 @@ async def require_consent(
     """Return only if there is consent and nothing has changed since.
 
     Raises:
-        ExecutionDeniedError: There is no consent, or none for the current version of the tool. The message says why and
-            what to do.
+        ExecutionDeniedError: There is no consent, or something has changed since. The message says why and what to do.
     """
     tool, permission = judgement.tool, judgement.permission
     # If the question is from the model, the tool itself reports the answer, or that there is none.
@@ -251,8 +250,7 @@ async def require_consent(
         if isinstance(answer, Unavailable):
             # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
             # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
-            # about a changed tool or a guarded file (one that decides which programs start or which tools are
-            # approved), must be shown.
+            # about a changed tool or a guarded file (this server's own settings, log or journal), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:

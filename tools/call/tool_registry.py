@@ -133,8 +133,8 @@ class ToolRegistry:
         by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
         by_spelling.update(COUNTERPARTS)
         nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
-        # Also suggest upstream tools that have this name after their upstream's alias, and tools of an upstream with a
-        # similar alias.
+        # Also suggest upstream tools whose name without the upstream's alias is the given name and, if the given name
+        # includes an alias, a similarly named tool of the upstream with the most similar alias.
         nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
         alias, between, suffix = key.partition(BETWEEN)
         if between:

@@ -252,7 +252,7 @@ class LateProgress:
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Report progress, or keep only the latest report until the first one has been sent."""
+        """Send a report at once, or, until the first one has been sent, store it in place of the previous one."""
         if self.report_task is not None and self.report_task.done():
             await self._send(progress, total, message)
         else:

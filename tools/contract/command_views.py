@@ -48,7 +48,7 @@ class FileRestrictions:
     read_only: tuple[str, ...] = ()  # files and folders that cannot be changed
     # Parent folders of the masked and read-only paths. They cannot be renamed, because the mounts would move with them
     pinned: tuple[str, ...] = ()
-    # The rule or agent-ignore file responsible for each masked or read-only path
+    # Why paths are masked or read-only, keyed by path: a rule, an agent-ignore file or the mode of a folder
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 

@@ -113,7 +113,7 @@ ConfirmationDetails = (
 
 
 class Decision(StrEnum):
-    """The values of the form's `decision` field, in the order of display."""
+    """The values of the form's `decision` field, in display order."""
 
     ONCE = "once"
     ALWAYS = "always"
@@ -125,7 +125,7 @@ class Decision(StrEnum):
 
 
 ALWAYS_IN_SESSION = (Decision.ALWAYS, Decision.ALWAYS_SANDBOXED)
-"""Answers that last for the session, possibly in several processes."""
+"""Answers that last for the session. `ALWAYS_SERVER` is omitted, because it is offered only together with `ALWAYS`."""
 
 
 @dataclass(frozen=True, slots=True)

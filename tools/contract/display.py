@@ -44,7 +44,8 @@ MAX_HOST_CHARS = 253  # maximum length of a host and of a URL's user part (the l
 MAX_HOST_WARNINGS = 5  # maximum number of warnings about hosts
 MAX_LISTED_PLACES = 8  # maximum number of files and folders that a question lists as changeable or visible
 
-# The start of a URL. For common schemes, browsers accept any number of slashes and backslashes, even none.
+# The start of a URL. After a common scheme and its colon, browsers accept any number of slashes and backslashes, even
+# none.
 _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
@@ -96,7 +97,8 @@ def in_one_line(text: str) -> str:
 def true_hosts(text: str) -> list[str]:
     """Return warnings about the URLs in `text` that lead to a different host than a reader would expect.
 
-    The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
+    The text before an `@` is only a user name and a password, but a reader can mistake it for the host. Letters of
+    other scripts can look like Latin ones.
     """
     warnings: dict[str, None] = {}
     readings = [_Authorities(text, end) for end in _AUTHORITY_ENDS]
@@ -128,7 +130,7 @@ class _Authorities:
 
     Args:
         text: The text.
-        end: Matches the end of an authority.
+        end: Matches the first character after an authority.
     """
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:

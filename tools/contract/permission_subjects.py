@@ -32,7 +32,7 @@ class ToolTraits:
     kind: ToolKind  # the tool's group in rules and approval modes
     # Names for the tool in permission rules. No other tool ever uses the first of them.
     rule_names: tuple[str, ...]
-    # Names that another tool may get later. Only rules that ask or deny may use them
+    # Names that may later belong to another tool. Only rules that ask or deny may use them
     loose_rule_names: tuple[str, ...] = ()
     read_only: bool = False  # whether the tool changes nothing
     is_builtin: bool = False  # whether the tool is built into this server

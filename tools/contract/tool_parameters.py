@@ -1,6 +1,6 @@
 """Turns a model's arguments into validated parameters, and explains errors.
 
-Also accepts other names of parameters, and some values of other types.
+Also accepts alternative names for parameters, and some values of other types.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _INFORMATION_OPTIONS = frozenset(("--version", "-version", "-V", "-v", "--help")
 
 
 def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
-    """Map each program to its pattern. A key of `forms` lists all programs with the same pattern."""
+    """Map each program to its pattern. Each key of `forms` lists the programs that share a pattern."""
     return {name: re.compile(form, re.VERBOSE | re.DOTALL) for names, form in forms.items() for name in names.split()}
 
 
@@ -158,7 +158,7 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Return True if a command reads files that its words do not name. Recognises only commands on the short list."""
+    """Return True if a command is `rg` or has an option for recursion, so that it reads files that it does not name."""
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
@@ -178,7 +178,7 @@ def _matches(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) ->
 
 
 def plain_name(name: str) -> str:
-    """Return a program's name without its folder. Empty if the name has a folder that is not a system folder."""
+    """Return a program's base name. Empty if the command names a folder for it that is not a system folder."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 

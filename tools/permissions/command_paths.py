@@ -37,7 +37,7 @@ STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 class NamedPath:
     """A path that is named in a literal word of a command."""
 
-    path: str  # the absolute path, with symlinks as written
+    path: str  # the absolute path, without resolving symlinks
     real_path: str  # the path with every symlink resolved
     word: str  # as written in the command
     may_be_written: bool  # whether the command may write to the path, including by a redirection
@@ -226,7 +226,7 @@ def _possible_paths(word: str) -> Iterator[str]:
 
 
 def _option_suffixes(word: str) -> Iterator[str]:
-    """Yield each end of an option that may be a path written directly after letters, such as `x/y` in `-abx/y`."""
+    """Yield each suffix of an option that may be a path attached to option letters, such as `x/y` in `-abx/y`."""
     return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 

@@ -61,8 +61,8 @@ from tools.text.file_names import shown_path
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
-    "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder contains the home "
-    "folder, the workspace or the system."
+    "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
+    "system, or contains the home folder or the workspace."
 )
 
 
@@ -103,7 +103,7 @@ class _Question:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     settings: dict[str, None] = field(default_factory=dict[str, None])  # settings whose ask rules apply to the command
     refusal: str = ""  # why nobody can allow the command; empty if consent can allow it
-    is_guarded: bool = False  # whether the command may change this server's own settings
+    is_guarded: bool = False  # whether the command may change this server's own settings, log or journal
     # Whether consent gives access to more than the usual view, so that no allow rule can replace consent
     widens_access: bool = False
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
@@ -220,7 +220,7 @@ class _CommandPolicy:
     # Questions
 
     def _collect_reasons(self) -> _Question:
-        """Collect the reasons to ask in every mode."""
+        """Collect the reasons to ask even if `_exemption` would let the command run without consent."""
         question = _Question()
         self._ask_about_words(question)
         for rule in self._rules.ask:
@@ -478,8 +478,8 @@ class _CommandPolicy:
         """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(question.reasons)
         # A read-only command with network access sees an empty `/tmp`, because nobody was asked about what other
-        # commands left in `/tmp`. If its words name files in `/tmp`, it runs in the working view, with caches and
-        # temporary files.
+        # commands left in `/tmp`. If the command uses files in `/tmp`, it runs in the working view instead, which has
+        # the client's `/tmp`.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -526,9 +526,9 @@ class _CommandPolicy:
         )
 
     def _with_restrictions(self, view: CommandView, opened: Iterable[str]) -> CommandView:
-        """Add to the view what file rules deny to the command now.
+        """Add the current file restrictions to the view.
 
-        Also add a function that looks this up again when the command is about to start. Files that ask rules or
+        Also add a function that looks them up again when the command is about to start. Files that ask rules or
         agent-ignore files hide stay hidden, unless they are in one of the `opened` paths, which consent opens.
         """
         if view.kind is ViewKind.UNCONFINED:

@@ -5,9 +5,9 @@ command may follow them, as with `env` and `sh -c`. The words decide which rules
 view limits what the command can do, even if its words were misunderstood.
 
 The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
-as plain is run by bash, such as a command in backticks in a here-document. Some constructs end at another place in bash
-than in the grammar. Therefore every byte is checked. Each node must be of a listed kind and end where it ends in bash.
-Outside of nested nodes, it must contain nothing that bash evaluates.
+as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different
+place than the grammar does. Therefore every byte is checked. Each node must be of a listed kind and end where bash ends
+it. Outside of nested nodes, it must contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether the file keeps its content, because the redirection only reads or appends
+    keeps: bool  # whether bash opens the file without truncating it, as for `<`, `<>` and `>>`
     target: str | None  # the redirection's path, or `None` if that path is not literal
     folder: str | None  # as in `SimpleCommand`
 
@@ -366,7 +366,7 @@ class _Reader:
 
 
 def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Return True if a shell or builtin may run something that these arguments for it do not show."""
+    """Return True if a shell or builtin may run something that its arguments do not show."""
     if name in SHELLS or name in ("source", "."):
         if len(arguments) == 1 and arguments[0].startswith("--"):
             return False  # `--version`, for example, only prints information about the shell
@@ -464,7 +464,7 @@ _MULTILINE_KINDS = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# What may be between nodes. Bash removes an escaped line end, so an escaped line end alone does not separate words
+# What may be between nodes. Bash removes an escaped newline, so escaped newlines alone do not separate words
 _LINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 LOST_DASH = b" - "  # a `-` argument before a redirection, for which the grammar has no node
 _MULTILINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
@@ -616,7 +616,7 @@ def _is_usual(node: Node, text: bytes) -> bool:
             width = len(node.children[0].type)
             if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
                 return False
-            # In bash, `[` is an ordinary command, so `<`, `&&` and line ends do not belong to its test.
+            # In bash, `[` is an ordinary command, so `<`, `&&` and newlines do not belong to its test.
             waiting, is_command = [*node.children], width == 1
             if is_command and b"\n" in text:
                 return False

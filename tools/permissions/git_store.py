@@ -129,8 +129,8 @@ class GitStores:
 
         Args:
             store: The repository, as returned by `store_of`.
-            roots: Real paths of the workspace folders. The git program is never taken from these.
-            query: Identifies the question. A cached result is used only if it was cached for an equal value.
+            roots: Real paths of the workspace folders. A git program in these folders is never run.
+            query: What `is_any_hidden` depends on. A cached result is used only if it was cached for an equal `query`.
             is_any_hidden: Returns True if any of the given paths, relative to the top of the work tree, is hidden.
             default: The result if git is not installed.
         """

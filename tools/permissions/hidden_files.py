@@ -1,9 +1,9 @@
 """Scans the disk before a command starts, to find what file rules and agent-ignore files deny to the command.
 
 A scan goes through the workspace folders from the top down and caches each folder until its entries change. For a rule
-about a path outside the workspace, the scan starts at the path that the pattern's leading literal components form. If
+about a path outside the workspace, the scan starts at the path formed by the pattern's leading literal components. If
 leading components of a pattern match a symlink, the symlink's target is scanned for matches of the remaining
-components. A folder is a single result if it is hidden as a whole, or if every possible name in it is hidden.
+components. A folder is reported as one result if it is hidden as a whole, or if every possible name in it is hidden.
 
 A scan is bounded. If it is incomplete, or its results cannot be masked, `HiddenFiles.problem` says why.
 """
@@ -76,7 +76,7 @@ class HiddenFile:
 
     path: str  # real and absolute
     is_folder: bool
-    reason: str  # the rule, or the path of the agent-ignore file
+    reason: str  # the rule, the path of the agent-ignore file, or the mode of a folder that cannot be listed
     setting: str = ""  # the rule's setting; empty if there is no rule
 
 
@@ -111,8 +111,8 @@ class _Pattern(NamedTuple):
     bases: tuple[str, ...]  # the folders in which the rule applies; empty for a rule about a name at any depth
     by_path: bool  # whether the rule is about a path, not about a name at any depth
     components: tuple[str, ...]  # the components of the rule's pattern, which are separated by slashes
-    # One rule list for each number of leading components, from one to all but the last. Each list matches the path that
-    # its components form
+    # One rule list for each number of leading components, from one to all but the last. Each list matches the path
+    # formed by that many components
     leads: tuple[RuleList, ...]
 
     def at(self, path: str) -> HiddenFile:
@@ -127,8 +127,8 @@ class _Pattern(NamedTuple):
         return self.components[number - (number > 0 and self.components[number - 1] == "**") :]
 
 
-# Patterns whose leading components match the path of a place, each with the number of these components. The place is
-# searched for matches of the pattern's remaining components
+# Patterns whose leading components match a path, each with the number of these components. A scan that starts at this
+# path looks for matches of the remaining components
 _Leads = frozenset[tuple[_Pattern, int]]
 
 
@@ -198,7 +198,7 @@ class _Patterns:
             paths = [prefix + text for text in texts] if prefix else texts
             for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
                 matching = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
-                # If rules ignore case, several names can have this path, because paths are compared in lower case.
+                # On systems that ignore case, the paths are in lower case, so several names may have the same path.
                 for name in (name for name, entry_path in zip(names, paths, strict=True) if entry_path == path):
                     matches.setdefault(name, []).extend(p for p in matching if p.by_path or not by_path_only)
         return matches
@@ -217,7 +217,10 @@ class _Patterns:
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the rules about reading or changing certain files, prepared for scans. Deny rules come first."""
+    """Return the deny and ask rules with path patterns, prepared for scans.
+
+    The rules about reading come before those about changing; in both groups, deny rules come before ask rules.
+    """
     patterns: list[_Pattern] = []
     for access, deny_bit, ask_bit in (
         (Access.READ, _DENIED, _ASKED),
@@ -482,8 +485,8 @@ class _RuleTree:
         self._all_patterns = _Patterns(patterns)
         # Walks outside the workspace, and through the targets of symlinks
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
-        # Patterns about paths outside the workspace. The scan for each pattern starts at the path that the pattern's
-        # leading literal components form.
+        # Patterns about paths outside the workspace. The scan for each pattern starts at the path formed by the
+        # pattern's leading literal components.
         begins = [(os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases]
         outside_patterns = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._outside_starts = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in outside_patterns]
@@ -508,7 +511,7 @@ class _RuleTree:
                 self._root_walks[root].go(scan, _Place(root, scope, covered_bits))
         scan.links.extend(self._outside_starts)
         scanned: set[tuple[int, int, _Leads]] = set()  # what has been scanned: device, inode and patterns
-        for rule_path, path, leads in scan.links:  # the list grows in the loop
+        for rule_path, path, leads in scan.links:  # the list grows during the loop
             with suppress(OSError):
                 status = os.stat(path)
                 place = status.st_dev, status.st_ino, leads
@@ -518,9 +521,10 @@ class _RuleTree:
         return scan.result()
 
     def _scan_target(self, rule_path: str, real: str, leads: _Leads, scan: _Scan) -> None:
-        """Apply patterns to a place whose path matches the patterns' leading components, and add the results to `scan`.
+        """Scan a file or folder whose path matches the leading components of patterns.
 
-        The place is outside the workspace, or is the target of a symlink. Rules name it `rule_path`.
+        The file or folder (`real`) is outside the workspace, or is the target of a symlink. Rules refer to it by
+        `rule_path`. The results are added to `scan`.
         """
         # If the same patterns match the real path with the same number of leading components, the scan of the workspace
         # finds the same results at the real path.

@@ -64,7 +64,7 @@ class Rights:
     def missing_scope(self, tool: ToolTraits) -> str:
         """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
 
-        Empty if the token lacks none.
+        Empty if the token has the scope.
         """
         if self.scopes is None:
             return ""
@@ -176,10 +176,10 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision by a call's tool alone, if there is one, and whether the call's subjects can be ignored.
+        """Decide about a call by its tool alone, if possible.
 
-        The decision is cached per tool, because searching the rules would take most of the time that a small call
-        takes.
+        Returns the decision, if there is one, and whether the call's subjects can be ignored. The decision is cached
+        per tool, because searching the rules would take most of the time that a small call takes.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
@@ -276,15 +276,15 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # Outside the workspace, tools can edit only the user's own memory. This mode does not allow that, because
-            # the memory affects every project.
+            # Outside the workspace, tools can edit only the user's own memory. This mode does not allow such edits,
+            # because the memory affects every project.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
-        """Yield decisions for writes that need consent regardless of rules and modes."""
+        """Yield decisions on writes that need consent even if an allow rule or the mode would allow them."""
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue

@@ -200,18 +200,18 @@ class Rule:
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
         """Return True if the rule names a tool.
 
-        An allow rule names only tools that its author must have meant.
+        In an allow rule, an ambiguous name has a single meaning. In any other rule, it has every possible meaning.
 
         Args:
             names: The tool's names in rules, its own name first.
-            loose: Further names that another tool may get later. Allow rules ignore them.
+            loose: Further names, which may later belong to another tool. Allow rules ignore them.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
         pattern, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
         if any(name in self.tools or name == pattern for name in names):
             return True
-        # A star includes upstream tools only if the rule names a server, or is about everything.
+        # A star matches upstream tools only if the pattern contains the separator `__`, or is just `*`.
         is_of_servers = tool_names.BETWEEN in pattern or pattern == ANYTHING
         return any(fits_wildcards(pattern, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
@@ -326,7 +326,7 @@ class Rules:
 
     @property
     def are_about_files(self) -> bool:
-        """True if a deny or ask rule is about certain files."""
+        """True if a deny or ask rule has a path pattern."""
         return any(isinstance(rule.specifier, PathSpecifier) for rule in self.strict)
 
     def core_commands(self) -> tuple[Rule, ...]:
@@ -338,8 +338,8 @@ class Rules:
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
     """Return a function that finds the rule that hides a path in a workspace.
 
-    Returns `None` if no rule is about reading certain paths. Used for searches, which show lines of files without
-    asking the user.
+    Returns `None` if no deny or ask rule about reading has a path pattern. Used for searches, which show lines of files
+    without asking the user.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None

@@ -52,7 +52,7 @@ PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # endings of the protected names 
 # compared, so all keys are in lower case.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
-    "an agent reads its permissions and programs from its settings": _AGENTS,
+    "an agent reads its permissions from it and runs programs named in it": _AGENTS,
     "it decides who may log in and how": ".ssh .gnupg",
     "agents start the servers named in it": ".mcp.json",
     "it records which upstream tools a person has approved": LOCK_NAME,
@@ -79,7 +79,7 @@ _ASKED = _reasons({
     _VERSIONS: ".mise.toml mise.toml .mise.local.toml mise.local.toml .tool-versions",
     "an editor runs the commands in it": ".vimrc .gvimrc .lvimrc .ideavimrc .emacs .dir-locals.el",
     _AT_COMMIT: ".pre-commit-config.yaml .pre-commit-config.yml",
-    "an agent reads its programs from it": "opencode.json opencode.jsonc .aider.conf.yml",
+    "an agent runs programs named in it": "opencode.json opencode.jsonc .aider.conf.yml",
     _AT_START: ".bazelrc .pdbrc .rprofile .screenrc .tmux.conf .irbrc .pryrc .psqlrc .sqliterc .ghci .perldb .curlrc"
     " .wgetrc",
     "Python runs it on startup": "sitecustomize.py usercustomize.py",
@@ -216,7 +216,7 @@ class GuardedPaths:
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            # False for a file in a read-only package store, which may use hard links for equal files.
+            # False for a file in a read-only package store, which may use hard links for identical files.
             can_be_written = is_ours(info) or os.access(path, os.W_OK)
             if can_be_written and any(
                 (root_status := _status(root)) and root_status.st_dev == info.st_dev for root in roots

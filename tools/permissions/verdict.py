@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An allow rule that the user can be offered, for one call and similar ones."""
+    """An allow rule to offer to the user, for a call and similar calls."""
 
     rule: str
     title: str  # what the rule covers, worded for people
@@ -42,7 +42,8 @@ class Permission:
     # Whether only a person may answer, because an operator's rule demands it or the call ends plan mode.
     is_explicit: bool = False
     no_rule_allows: bool = False  # whether no rule or mode can allow the call, so every such call needs consent
-    # Whether the call writes this server's own settings. Consent in a client's own dialog does not allow such a call
+    # Whether the call may write this server's own settings, log or journal. Consent in a client's own dialog does not
+    # allow such a call
     is_guarded: bool = False
     way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
     parts: tuple[VerdictPart, ...] = ()  # the decisions on the parts of the call, if they were judged separately
