@@ -163,6 +163,12 @@ def searches_folders(words: Words) -> bool:
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
+def compares_folders(words: Words) -> bool:
+    """Return True if a command is `diff` or `git diff`, so that it may read the files in folders that it names."""
+    name = basename(words[0] or "") if words else ""
+    return name == "diff" or (name == "git" and without_git_options(words[1:])[:1] == ("diff",))
+
+
 def _program_and_arguments(words: Words) -> tuple[str, str]:
     """Return the name of the program or Python module that runs, and its arguments as text (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]

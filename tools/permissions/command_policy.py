@@ -31,6 +31,7 @@ from tools.permissions import tool_names
 from tools.permissions.command_lists import (
     changes_by_git_alone,
     changes_scratch_alone,
+    compares_folders,
     first_words,
     is_on_short_list,
     is_reader,
@@ -363,10 +364,13 @@ class _CommandPolicy:
             for named_path in self._paths.named_paths
             if not named_path.is_program and os.path.lexists(named_path.real_path)
         }
-        folders = real_paths or {self._request.command.directory}
+        folders: set[str] = set()
+        if any(searches_folders(command.words) for command in self._all_commands):
+            folders = real_paths or {self._request.command.directory}
+        elif any(compares_folders(command.words) for command in self._all_commands):
+            folders = real_paths
         is_met = any(contains(folder, file.path) for folder in folders for file in self._hidden.unreadable)
-        searches = any(searches_folders(command.words) for command in self._all_commands)
-        if (is_met and searches) or (self._uses_git and self._stores):
+        if is_met or (self._uses_git and self._stores):
             question.add(
                 "it may read files that are hidden from commands, and no sandbox prevents that", widens_access=True
             )

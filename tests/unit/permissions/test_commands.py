@@ -853,6 +853,8 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("grep -r x src", "o"),
         ("grep -r x .", "?o"),
         ("rg x", "?o"),
+        ("diff -N . src", "?o"),
+        ("diff src/a.py src/a.py", "o"),
         ("git log -p", "?o+"),
     ],
 )
@@ -862,6 +864,13 @@ def test_without_a_sandbox_what_may_meet_a_hidden_file_is_asked_about(copy: Path
     site = CommandSite(Engine.NONE)
     assert outcome(copy, command, site=site, deny=["Read(.env)"]) == expected
     assert outcome(copy, command, site=site) == "o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_git_is_asked_about_if_it_compares_folders_with_hidden_files(copy: Path) -> None:
+    site = CommandSite(Engine.NONE)
+    assert outcome(copy, "git diff . src", site=site, deny=["Read(.env)"]) == "?o"
+    assert outcome(copy, "git diff main dev", site=site, deny=["Read(.env)"]) == "o"
 
 
 @pytest.mark.requirement("commands.without_sandbox")
