@@ -134,7 +134,7 @@ def _append(path: str, line: bytes) -> None:
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
     permission = entry.permission
-    # Each argument is truncated, and secrets recognized by name or form are removed.
+    # Each argument is truncated, and secrets recognised by name or form are removed.
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
     for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):

@@ -21,7 +21,7 @@ from server.settings.workspace_trust import (
     digest,
     find_files,
     read_trust,
-    sanitize,
+    sanitise,
     trust_file,
     trust_folder,
 )
@@ -173,7 +173,7 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     diagnostics = Diagnostics()
     layer = file.layer(diagnostics)
     canonicalise(layer, environ, diagnostics)
-    sanitize(layer, (), diagnostics)
+    sanitise(layer, (), diagnostics)
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
     # Hide and truncate nothing: the user must be able to review all that the file would do.

@@ -100,7 +100,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
-    """Return the calls, newest first. This is slow if many calls are new: their arguments must be summarized."""
+    """Return the calls, newest first. This is slow if many calls are new: their arguments must be summarised."""
     return {
         "calls": [
             {

@@ -212,7 +212,7 @@ def _why_not_compiled(schema: Any) -> str:
 
 def _terminates(schema: _Schema) -> bool:
     """Return whether a validator that follows the references for a single value would finish within the limits."""
-    targets: dict[str, list[str]] = {}  # for each reference, the references that apply to the same value
+    targets: dict[str, list[str]] = {}  # for each reference, the ones in its target that apply to the same value
     steps = 0
     for reference in schema.references:
         next_references, waiting = targets.setdefault(reference, []), [schema_at(schema.root, reference[1:])]

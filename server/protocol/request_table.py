@@ -1,6 +1,6 @@
 """Requests and notifications from clients, and the table of their handlers, independent of the transport.
 
-Nearly all parameters have one of a few simple forms, which are recognized here. All others are validated with the
+Nearly all parameters have one of a few simple forms, which are recognised here. All others are validated with the
 models of `mcp_types`, whose import takes longer than all the other work for a first tool list.
 """
 

@@ -84,7 +84,7 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # Keep more than is shown, because a secret that has been truncated may not be recognized.
+        # Keep more than is shown, because a secret that has been truncated may not be recognised.
         call.raw_arguments, call.summary = _truncated(params.get("arguments"), [2 * MAX_CHECKED_CHARS]), None
         self.on_change()
 
@@ -100,7 +100,7 @@ def _truncated(value: Any, room: list[int]) -> Any:
         room[0] -= len(text)
         return text
     if isinstance(value, dict):
-        # A key is copied before its value, because a secret may not be recognized without its key.
+        # A key is copied before its value, because a secret may not be recognised without its key.
         fields = takewhile(lambda _: room[0] > 0, as_mapping(value).items())
         return {_truncated(key, room): _truncated(item, room) for key, item in fields}
     if isinstance(value, list):

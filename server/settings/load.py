@@ -206,7 +206,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
             _canonicalise(layer, environ, diagnostics)
         trusted_layers += workspace_trust.retained_restrictions(earlier, file_states, diagnostics)
         for layer in trusted_layers:
-            workspace_trust.sanitize(layer, operators, diagnostics)
+            workspace_trust.sanitise(layer, operators, diagnostics)
         restrictions |= workspace_trust.restrictions_of(trusted_layers)
         layers += trusted_layers
     layers.sort(key=lambda layer: layer.scope)

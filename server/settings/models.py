@@ -164,7 +164,7 @@ class UpstreamSettings(Section):
     def reach_digest(self) -> str:
         """Return a digest of the settings that determine the connection; it is the same in all processes."""
         entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
-        # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
+        # Serialising with pydantic would take longer, because pydantic would first build the models' serialisers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
     @property

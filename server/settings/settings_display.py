@@ -33,7 +33,7 @@ _PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
 
 
 def shown_value(path: KeyPath, value: Any) -> Any:
-    """Return a value without its secrets; the names in its path help to recognize them."""
+    """Return a value without its secrets; the names in its path help to recognise them."""
     if isinstance(value, dict):
         return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
-    """Return the value of an option without its secrets; the option's name helps to recognize them."""
+    """Return the value of an option without its secrets; the option's name helps to recognise them."""
     if not value or _ONLY_A_VARIABLE.fullmatch(value):
         return value
     name = option.lstrip("-")
@@ -199,7 +199,7 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         line = text
         for secret_text in sorted(replacements, key=len, reverse=True):
             line = line.replace(secret_text, replacements[secret_text])
-        # `redact` recognizes a secret value by its name. An object is not hidden, because its members have names of
+        # `redact` recognises a secret value by its name. An object is not hidden, because its members have names of
         # their own; a reference is not hidden, because it is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))

@@ -1,6 +1,6 @@
 """The servers in the settings: their aliases, which of them are used, and why an entry cannot work.
 
-Also recognizes entries that fetch a package without a pinned version, or that start or reach this program itself.
+Also recognises entries that fetch a package without a pinned version, or that start or reach this program itself.
 """
 
 from __future__ import annotations

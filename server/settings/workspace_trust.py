@@ -214,7 +214,7 @@ ENTRIES = ("mcpServers", "agents")  # rules refer to names in these tables, so a
 _MODES = [mode.value for mode in ApprovalMode]  # the strictest mode first
 
 
-def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
+def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
     """Remove, in place, the keys that a workspace's layer may not set, with a warning for each."""
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
@@ -231,7 +231,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         owners = _reserved_names(table, operators)
         entries = table_at(data, table)
         for name in list(entries):
-            owner = owners.get(normalized_name(name))
+            owner = owners.get(normalised_name(name))
             if owner is not None:
                 del entries[name]
                 layer.names.pop(name, None)
@@ -279,21 +279,21 @@ def _conflict_reason(name: str, owner: str) -> str:
 def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, keyed by their comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts. The beginning of a server's name before each
-    `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of a
-    server `git`.
+    They include the alias of the server that `mcp.serverCommand` starts. Each prefix of a server's name that ends
+    before a `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a
+    tool of a server `git`.
     """
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
     if table == "mcpServers":
         names += [COMMAND_ALIAS] * any(value_at(operator.data, SERVER_COMMAND) is not None for operator in operators)
         beginnings = {
-            normalized_name(name[:index]): name for name in names for index, sign in enumerate(name) if sign == "_"
+            normalised_name(name[:index]): name for name in names for index, sign in enumerate(name) if sign == "_"
         }
-    return beginnings | {normalized_name(name): name for name in names}
+    return beginnings | {normalised_name(name): name for name in names}
 
 
-def normalized_name(name: str) -> str:
+def normalised_name(name: str) -> str:
     """Return a name in comparable form: case-folded, without extra blanks, width variants or invisible characters."""
     import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 

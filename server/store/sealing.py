@@ -141,7 +141,7 @@ class SealedStates:
         now = self._clock()
         if claims.sealed > now + self._leeway:
             message = (
-                "a state was encrypted with a clock that is %d s ahead, so it is refused: synchronize the clocks of "
+                "a state was encrypted with a clock that is %d s ahead, so it is refused: synchronise the clocks of "
                 "the hosts"
             )
             logger.warning(message, claims.sealed - now)
@@ -159,7 +159,7 @@ class SealedRow(Generic[T]):
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
-    """Return a parser and a serializer for rows with the fields of a dataclass."""
+    """Return a parser and a serialiser for rows with the fields of a dataclass."""
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 
@@ -170,7 +170,7 @@ class SealedRows(Generic[T]):
     replica: Replica
     purpose: str  # the beginning of the rows' keys in the store
     form: tuple[Callable[[bytes], T], Callable[[T], bytes]]
-    """A parser, which raises `ValueError` for a damaged row, and a serializer."""
+    """A parser, which raises `ValueError` for a damaged row, and a serialiser."""
     seconds: float | None = None  # the lifetime of a row after its last write; forever by default
     are_large: bool = field(default=False, kw_only=True)  # whether to decrypt and encrypt in threads
 
@@ -211,7 +211,7 @@ class SealedRows(Generic[T]):
         Returns the new version; `None` if the row's version differs from `over`.
 
         Raises:
-            ValueError: The value cannot be serialized.
+            ValueError: The value cannot be serialised.
         """
 
         def encrypt() -> str:

@@ -105,7 +105,7 @@ class Issuer:
 
     @property
     def metadata(self) -> Json:
-        """The metadata for clients. It is not a Pydantic model, which would normalize the URLs."""
+        """The metadata for clients. It is not a Pydantic model, which would normalise the URLs."""
         return {
             "resource": self.settings.resource,
             "authorization_servers": [self.settings.issuer],

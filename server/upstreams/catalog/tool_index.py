@@ -34,7 +34,7 @@ GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of
 GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of a word with the same prefix
 AGAIN = 0.6  # coverage weight of a tool's word that has already matched another query word
 UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
-NAME_SHARE = 0.3  # weight of a capitalized query word that no tool contains, usually an argument's value
+NAME_SHARE = 0.3  # weight of a capitalised query word that no tool contains, usually an argument's value
 # How many words directly after the first query word must match a tool's name, keywords or title for a different action
 # to be ignored
 NAMED = 2

@@ -154,7 +154,7 @@ class AuthorizationServerClient:
     def _parse_metadata(self, document: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
         # Compare the issuer byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before pydantic
-        # normalizes it.
+        # normalises it.
         if not is_same_issuer(document.get("issuer"), issuer):
             raise LoginError(
                 f"its authorization server {host} publishes the metadata of another one, so it is not trusted"
@@ -190,7 +190,7 @@ class AuthorizationServerClient:
     async def register(
         self, server: AuthorizationServer, redirect_uri: str, scopes: str | None
     ) -> OAuthClientInformationFull:
-        """Register this program at an authorization server (RFC 7591)."""
+        """Register this program with an authorization server (RFC 7591)."""
         endpoint = server.metadata.registration_endpoint
         if endpoint is None:
             raise server.problem(

@@ -70,7 +70,7 @@ class ConnectPages:
     """Sends people to authorization servers, and assigns redirects to logins by their secret `state`.
 
     Args:
-        public_url: This server's public address, normalized as in browsers.
+        public_url: This server's public address, normalised as in browsers.
         replica_name: The name of this replica, for load balancers; empty if there are no other replicas.
     """
 

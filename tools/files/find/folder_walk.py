@@ -324,7 +324,7 @@ def walk_notes(walk: Walk) -> list[str]:
     if walk.timed_out:
         notes.append(
             f"PARTIAL RESULT: the time limit of {walk.deadline.seconds:g} s was reached before all folders were "
-            "searched. Give a folder as path, or a narrower pattern."
+            "searched. Set path to a folder, or give a narrower pattern."
         )
     return notes
 

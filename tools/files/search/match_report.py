@@ -248,7 +248,7 @@ class MatchReport:
         if timed_out:
             text.append(
                 f"[PARTIAL RESULT: the time limit of {self._deadline.seconds:g} s was reached before all files were "
-                "searched. Give a folder as path, a glob, or a simpler pattern.]"
+                "searched. Set path to a folder, or give a glob or a simpler pattern.]"
             )
         if self._is_cut:
             text.append(

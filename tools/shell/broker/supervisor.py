@@ -40,9 +40,10 @@ else:
     import confinement
 
 
-LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
-LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
-# Maximum number of searches without a result, because a search may miss running processes that replace each other
+LEAVE_GRACE_SECONDS = 0.2  # seconds that programs may take to exit on their own after the server's exit
+LEAVE_SECONDS = 30.0  # seconds after the server's exit until processes that cannot be killed are abandoned
+# Number of empty searches before giving up. A search is repeated because it may miss running processes that replace
+# each other
 MAX_SEARCHES = 50
 KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
 # Computed once, because the computation takes a twelfth as long as starting a shell.
