@@ -84,7 +84,7 @@ class App:
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # Register the tools first: a rule may use a tool's older name, which the registry resolves.
+        # The built-in tools are registered before this: a rule may use an older name, which the registry resolves.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,

@@ -1,4 +1,4 @@
-"""The owner of a client's request, and the request as the relay needs it, with raw parameters and an outbound.
+"""The owner of a client's request, and the request as the relay needs it, with raw parameters and an `Outbound`.
 
 The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
 For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in

@@ -75,7 +75,8 @@ class WorkspacePolicy:
         self._forbidden_of = forbidden_of
         self._rule_of_all_reading = rule_of_all_reading
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
-        self._intersect = settings.client_roots == "intersect"  # whether roots narrow the operator's folders
+        # Whether the client's roots narrow the operator's folders
+        self._intersect = settings.client_roots == "intersect"
         self.asks_for_roots = self._intersect or not self._operator_roots
         # Each workspace is built when a call first needs it.
         self.cache: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}

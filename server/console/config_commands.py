@@ -369,7 +369,7 @@ def change_server(
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
     """Write an initial settings file, and the schema next to it.
 
-    To an existing settings file, only a reference to the schema is added.
+    If the file already has content, only a reference to the schema is added, unless the file has one.
     """
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)

@@ -219,7 +219,7 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that would prevent startup if `source` had this content."""
+    """Return the problems that would prevent startup if the settings file `source` had this content."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:

@@ -114,7 +114,7 @@ def proxy_of(address: str) -> str | None:
         return None
     host = _host_of(address)
     ip = _ip_of(host)
-    # An entry in NO_PROXY is `*`, an IP address, a network, a host name, or a parent domain.
+    # An entry in NO_PROXY is `*`, a network, or an IP address, host name or parent domain with an optional port.
     for exemption in re.split(r"[\s,]+", proxies.get("no", "").lower()):
         with suppress(ValueError):
             if ip is not None and ip in ip_network(exemption.strip("[]"), strict=False):

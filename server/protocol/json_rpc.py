@@ -294,7 +294,9 @@ class Unreadable:
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """Return a description of JSON that is not a JSON-RPC message; `None` if the JSON has no id.
+    """Return the id of JSON that is not a JSON-RPC message, if usable, and whether it is meant as a response.
+
+    Returns `None` if the JSON has no id.
 
     Raises:
         ValueError: The line is not JSON.

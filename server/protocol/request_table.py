@@ -151,7 +151,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification from a client, with an `outbound` for messages to the client in the meantime."""
+    """One request or notification from a client, with an `outbound` for messages to the client while it is handled."""
 
     method: str
     params: Json | None

@@ -3,8 +3,8 @@
 The `at` prompt adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI. Clients get memories
 as resources, and load them into conversations themselves.
 
-All reading and listing goes through the call flow, under the name of the tool whose rules apply, and with that tool's
-workspace, limits and consent. If the built-in tools are off, none of this is offered.
+All reading and listing goes through the call flow, under the name of the tool whose rules apply, and with the same
+workspace, limits and consent as a call to that tool. If the built-in tools are off, none of this is offered.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List memories and todos. Files are not listed, because there may be 100,000 of them."""
+        """List memories and todos. Files are reached through the template, because there may be 100,000 of them."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.memory_resources.list_resources(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}

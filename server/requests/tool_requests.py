@@ -271,7 +271,7 @@ class ToolRequests:
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to a tool of this server, or of an upstream. A call may have several rounds."""
+        """Run a call to a tool of this server or of an upstream; if the call has several rounds, run the next one."""
         params, client = ctx.params or {}, self.clients.find(ctx)
         call = FunctionCall(params["name"], params.get("arguments") or {})
         mode, exchange = client.state.approval_mode, None

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
-"""If the definitions to hide have this many characters of JSON, tool search is used. That is about 10,000 tokens,
-or 5 % of a context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
+"""In mode `auto`, tool search is used only if the definitions to hide have at least this many characters of JSON.
+That is about 10,000 tokens, or 5 % of a context of 200,000 tokens, or some 50 tools, above which models are said to
+make worse choices.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Lower-case prefixes of the names of clients that defer tools and have their own search."""

@@ -303,7 +303,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
     """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
-    If the lock file existed before and is now missing, the result says so in `problem`.
+    If the lock file existed before and is now missing, `problem` is set.
     """
     paths = [path for path in inputs.config_files if path not in inputs.streams]
     settings_path = paths[-1] if paths else user_file(inputs.environ)

@@ -171,7 +171,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
                 "name or a larger budget."
             )
         elif new_name in owners:
-            yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool its own name."
+            yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool a different new name."
         owners.setdefault(new_name, name)
     if entry.transport is None:
         yield f"{entry_path} has no command, no url and no httpUrl; add one of them."

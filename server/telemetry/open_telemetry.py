@@ -186,7 +186,7 @@ class Telemetry:
     def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
         """Begin the span of a request to an upstream.
 
-        Returns the span, and the parameters with its trace context in `_meta` instead of the caller's.
+        Returns the parameters, with the span's trace context in `_meta` instead of the caller's, and the span.
         """
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.

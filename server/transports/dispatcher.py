@@ -536,7 +536,8 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # other clients send only cancellations, which the dispatcher handles
+        # From 2026-07-28 clients, only cancellations are expected. The dispatcher handles them; all else is ignored.
+        elif not self._is_modern:
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)

@@ -221,7 +221,7 @@ class EventStream:
 class RequestStream(EventStream):
     """The stream of one request.
 
-    It ends with the response, then calls `on_end`, which for a session is `HttpSession._forget_streams`.
+    It ends with the response, then calls `on_end`, which for a stream of an `HttpSession` is its `_forget_streams`.
     """
 
     silent_seconds: ClassVar[float] = 1.0

@@ -126,7 +126,7 @@ class Issuer:
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
         first, *rest = token.split(".", 3)
-        header: Any = None  # that of a signed JWT; `None` for any other token
+        header: Any = None  # the parsed first part of a three-part token; an object means a signed JWT
         if len(rest) == 2:
             with suppress(ValueError):
                 header = from_json(_decoded_part(first))

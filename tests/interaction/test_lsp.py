@@ -442,6 +442,14 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
 
 
 @pytest.mark.requirement("lsp.ends")
+async def test_a_server_is_told_to_exit_before_it_is_ended(root: Path) -> None:
+    async with client_of(root, settings("records")) as client:
+        await ask(client, "hover", **AT)
+        assert not (root / "exited").exists()
+    assert (root / "exited").exists()
+
+
+@pytest.mark.requirement("lsp.ends")
 @pytest.mark.parametrize("other", ["a.fake", "b.other"])
 async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
     root: Path, other: str, monkeypatch: pytest.MonkeyPatch

@@ -155,6 +155,8 @@ while (message := receive()) is not None:
     elif method == "workspace/didChangeWatchedFiles":
         met["watched"] += 1
     elif method == "exit":
+        if BEHAVIOUR == "records":
+            Path("exited").touch()
         break
     elif identity is not None:
         if BEHAVIOUR == "edits" and method != "initialize":

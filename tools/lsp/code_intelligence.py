@@ -48,7 +48,7 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 MAX_RUNNING = 8
-# How long a server may take to answer `shutdown`, and then to exit after SIGTERM, before it is killed
+# How long a server may take to answer `shutdown`, then to exit, and then to exit after SIGTERM, before it is killed
 EXIT_SECONDS = 1.0
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
@@ -326,6 +326,9 @@ class CodeIntelligence:
                 if not session.connection.problem:
                     with suppress(ResponseError, ConnectionEndedError, TimeoutError):
                         await session.connection.request("shutdown", {}, EXIT_SECONDS)
+                        session.connection.notify("exit", {})
+                        with anyio.move_on_after(EXIT_SECONDS):
+                            await session.connection.ended.wait()
                     session.connection.end("was stopped")
                 watch.cancel()
                 await ending
