@@ -578,8 +578,8 @@ class UpstreamRouter:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MAX_NAMED]
             message = (
-                "More than one server could have this URI, so the request was not sent. Use one of these URIs: "
-                f"{' or '.join(visible_line(name) for name in names)}."
+                "More than one server could have this URI, so none of them received the request. Use one of these "
+                f"URIs: {' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 

@@ -17,8 +17,8 @@ class BrokeredStarter:
 
     Args:
         by_group: Whether to track only each program's process group, as on systems without subreapers.
-        is_shared: Whether one process supervises all programs. This suits a few long-running programs. A resource limit
-            set for one program also applies to all programs started later.
+        is_shared: Whether one process supervises all programs. If so, a resource limit set for one program also applies
+            to all programs started later. This suits a few long-running programs.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:

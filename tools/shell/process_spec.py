@@ -180,7 +180,8 @@ class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
     engine: Engine = Engine.NONE  # the mechanism that keeps the command in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # the network that the command uses; its own loopback if the session has none
+    # The network that the command uses; `OWN_LOOPBACK` instead of `SESSION_LOOPBACK` if the session has no loopback
+    network: Network = Network.HOST
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:

@@ -275,7 +275,7 @@ class ToolCatalog:
         """Approve a tool as it was shown to a person.
 
         Raises:
-            ToolError: The tool has changed since it was shown, or the approval cannot be written.
+            ToolError: The tool was changed or approved after it was shown, or approvals cannot be stored.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
         if lock is None or tool.block.lock_problem or outdated_reason:

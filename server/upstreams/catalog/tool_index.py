@@ -38,8 +38,10 @@ NAME_SHARE = 0.3  # weight of a capitalised query word that no tool contains, us
 # How many words directly after the first query word must match a tool's name, keywords or title for a different action
 # to be ignored
 NAMED = 2
-LONG, BEYOND = 2.5, 0.2  # a query's weight above the first number is multiplied by the second
-OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool with another action, and for an unknown action
+# The part of the sum of a query's shares that exceeds the first number is multiplied by the second.
+LONG, BEYOND = 2.5, 0.2
+# Coverage factors if a tool lacks the query's action, and if no tool contains the query's first word
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
 _PHRASES = {

@@ -291,7 +291,8 @@ class Upstream:
                     if losses >= MAX_CRASHES:
                         self.status.change(
                             UpstreamState.CRASHING,
-                            f"it exited or disconnected {losses} times in a row, shortly after starting",
+                            f"its connection was lost {losses} times, each time within {CRASH_SECONDS:.0f} s of the "
+                            "attempt to connect",
                         )
                     break
             if self.wants_login:

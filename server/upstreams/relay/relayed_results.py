@@ -373,9 +373,9 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, cal
             )
         case BusyError(limit=limit):
             message = (
-                f"The server {alias} is busy: its maximum of {limit} calls at once (mcpServers.{alias}.maxConcurrent) "
-                f"was in progress until {call} timed out (mcpServers.{alias}.timeout). The request was not sent, so it "
-                "had no effect; try again later."
+                f"The server {alias} is busy: its limit for concurrent requests (mcpServers.{alias}.maxConcurrent: "
+                f"{limit}) was reached, and {call} timed out before its turn (mcpServers.{alias}.timeout). The request "
+                "was not sent, so it had no effect; try again later."
             )
         case UnusableAnswerError(reason=reason):
             message = f"The server {alias} gave no usable answer to {call}: {reason}. {unknown}"

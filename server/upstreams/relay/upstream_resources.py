@@ -1,10 +1,9 @@
 """The resources of all upstreams: the URIs by which clients know them, and clients' subscriptions to them.
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
-front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it is also
-published with the alias.
-No upstream keeps an ambiguous URI unchanged, regardless of the order of the upstreams or of when their lists arrive.
-Otherwise, an upstream could take over another upstream's resources.
+front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it is also published with
+the alias. No upstream keeps an ambiguous URI unchanged, regardless of the order of the upstreams or of when their lists
+arrive. Otherwise, an upstream could take over another upstream's resources.
 
 A subscription (`Watch`) is renewed after a lost connection, and reports changes under the URI that the client watches.
 """
@@ -503,7 +502,7 @@ class Watching:
                 "Resources of that server cannot be watched with a personal login.",
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Record the subscription before waiting for the upstream, so that the client can unsubscribe in the meantime.
+        # Record the subscription before waiting for the upstream, so that the watch can be ended in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._on_lost)

@@ -112,7 +112,10 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While it is suspended, its client has a question to answer and does not wait for the call."""
+    """A call in progress.
+
+    While it is suspended, its client has a question to answer, and no client request waits for the call.
+    """
 
     pending: PendingRequest
     exchange: Exchange
@@ -330,7 +333,7 @@ class SessionQuestions:
     def _refuse_if_blocked(self, key: str) -> None:
         """Refuse the question if the upstream still has to respond to a request other than a call.
 
-        Until it has the answer, the upstream may not send its lists, which are needed for calls.
+        The upstream might wait for the answer before it sends its lists, which are needed for calls.
         """
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])

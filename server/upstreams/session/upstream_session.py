@@ -67,7 +67,7 @@ SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Initial and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
+"""Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 

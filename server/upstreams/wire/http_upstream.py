@@ -400,7 +400,7 @@ async def streamable_streams(
 
 @dataclass(slots=True)
 class _StreamReading:
-    """How far a response has been read or, without `identity`, the session's stream of messages outside of requests."""
+    """The state of reading a response or, without `identity`, the session's stream of messages outside of requests."""
 
     identity: RequestId | None = None  # the id of the request
     count: int = 0  # number of messages read so far

@@ -221,7 +221,10 @@ class MessageReader(Protocol):
 
 
 class MessageWriter(Protocol):
-    """Sends messages to an upstream: `StdinWriter`, `StreamableWriter`, `SseWriter`, or `_SdkWriter` for Windows."""
+    """Sends messages to an upstream.
+
+    It is a `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, an `_SdkWriter`.
+    """
 
     @property
     def has_room(self) -> bool:
@@ -453,8 +456,8 @@ class JsonRpcChannel:
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """Maps the id of each abandoned request to its client, and to the time until which it counts as unfinished; oldest
-    first.
+    """Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
+    as unfinished; oldest first.
     """
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, confinement, supervisor
 else:
-    # With -I, the script's folder is not on the import path. Append it, so that the modules in it do not
-    # shadow standard modules.
+    # With -I, the script's folder is not on the import path. Append it, so that the modules in it do not shadow
+    # standard modules.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import confinement
@@ -184,7 +184,7 @@ class Broker:
                 if pid == 0:
                     break
                 if os.WIFSTOPPED(status):
-                    # A program may have suspended this supervisor with a signal, so resume it.
+                    # If this is a supervisor, a program may have suspended it with a signal, so resume it.
                     supervisor.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True

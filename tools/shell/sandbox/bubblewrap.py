@@ -578,7 +578,7 @@ class BubblewrapConfinement:
 
         The reason is phrased for the middle of a sentence.
         """
-        # The program tries to create a marker in the home folder, which no command may write to. If the home folder is
+        # The probe tries to create a marker in the home folder, which the view must prevent. If the home folder is
         # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")

@@ -89,7 +89,8 @@ def secret_places(
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
-            # In a workspace that does not contain the home folder, somebody could commit the empty replacement.
+            # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
+            # file, and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
@@ -683,7 +684,7 @@ MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (assignment.partition("=") for assignment in _MOVED.split())
 }
-# All known locations of secrets, keyed by place
+# All known locations of secrets in a home folder, keyed by their path in it
 HOME_PLACES: Mapping[str, SecretPlace] = {
     **dict.fromkeys(AGENT_FOLDERS, SecretPlace(frozenset(), is_settings=False)),
     **dict.fromkeys(SCRIPTS, SecretPlace(frozenset(), is_settings=True)),

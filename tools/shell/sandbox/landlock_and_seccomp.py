@@ -11,9 +11,9 @@ controlled by the network namespace.
 A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
 sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
-Read-only commands under Landlock have no namespaces, and Landlock mainly controls opening, creating and removing files.
-The filter for these commands therefore controls the rest: changing a file without opening it for writing, or through a
-folder that is open for reading; other processes; shared memory and messages; and the network.
+Read-only commands under Landlock have no namespaces of their own, and Landlock mainly controls opening, creating and
+removing files. The filter for these commands therefore controls the rest: changing a file without opening it for
+writing, or through a folder that is open for reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations

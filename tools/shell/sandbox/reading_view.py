@@ -1,8 +1,8 @@
 """Finds what a read-only command sees in addition to the workspace: the system, the user's programs, and files for git.
 
-Everything else is absent, including the rest of the home folder. All paths are real paths, and read-only in the view.
-Of the paths that the workspace refers to, only its repository and the interpreters of its virtual environments are
-shown.
+Everything else is absent, including the rest of the home folder. The paths from `reading_view_paths` are real paths,
+and read-only in the view. Of the paths that the workspace refers to, only its repository and the interpreters of its
+virtual environments are shown.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _programs(
     hidden_paths: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """Return the paths that programs in these folders need to see. The result is cached until a folder changes."""
+    """Return the paths that programs in these folders need to see; cached until one of the folders changes."""
     table = MountTable()
     paths: list[str] = []
     for stamp in stamps:

@@ -394,8 +394,9 @@ class ViewPreparation:
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
         """Return the client's folders, a folder with a `/tmp` for this command alone, and the client's `/tmp`.
 
-        The client's folders are keyed by their path in the view. The second folder is removed after the command. The
-        third is set only if the files in the command's own `/tmp` are moved there first.
+        The client's folders are keyed by their path in the view. The second result is removed after the command;
+        it is `None` if the command uses the client's `/tmp`, or if there is no `private_folder`. The third is set only
+        if the files in the command's own `/tmp` are moved there first.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
         files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
