@@ -434,7 +434,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
                 action="append",
                 default=[],
                 metavar="NAME,...",
-                help=f"{help_text}, named as in rules (repeatable)",
+                help=f"{help_text}, named as in permission rules (repeatable)",
             )
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:

@@ -118,7 +118,7 @@ class WorkspacePolicy:
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
-                "The client announced roots but does not list them, so its folders are unknown. Try again; if "
+                "The client declares roots but does not list them, so its folders are unknown. Try again; if "
                 "this persists, the operator must set the folders with --workspace."
             )
         folders = client_roots.folders
@@ -224,7 +224,7 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
             return state.roots  # another `roots/list` request was answered in the meantime
         state.is_silent = True
         logger.warning(
-            "the client announced roots but did not list them; they are requested again at its next file call"
+            "the client declares roots but did not list them; they are requested again at its next file call"
         )
         return None
 

@@ -252,7 +252,7 @@ def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_byt
 
 
 def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
-    """Return the names of the servers that run the coretools-mcp command, or that reach it on one of these ports."""
+    """Return the names of the server entries that run coretools-mcp or connect to it on one of these ports."""
     return [name for name, entry in servers.items() if isinstance(entry, dict) and is_own(cast("Tree", entry), ports)]
 
 

@@ -167,8 +167,8 @@ class ClientConfirmer:
             way_out = f"This client does not declare form elicitation{reason}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
-            # The model's questions need fields.
-            return Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
+            way_out = 'The model\'s questions need form fields, which confirmation.style "simple" turns off.'
+            return Unavailable(client_decides=False, way_out=f"{way_out} The operator can choose another style.")
         if ctx.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
             params = as_mapping(ctx.params)

@@ -88,8 +88,8 @@ _ASKED: Mapping[ApprovalMode, str] = {
 }
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
-    "secrets, and have no network unless the user allows it: commands that only read run without a question; the "
-    "user may be asked about others."
+    "secrets, and have network access only if the user allows it. Commands that only read run without asking the "
+    "user; others may need the user's approval."
 )
 
 

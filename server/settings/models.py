@@ -54,7 +54,7 @@ class OAuthSettings(Section):
     ] = "ES256"
     """The algorithm to sign with privateKey."""
     assume_pkce: bool = False
-    """Whether to log in at an authorization server that does not announce PKCE with S256. PKCE is sent either way. If
+    """Whether to use an authorization server that does not advertise PKCE with S256. PKCE is sent either way. If
     the authorization server ignores it, anyone who sees an authorization code can use it.
     """
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None

@@ -122,6 +122,6 @@ def test_ten_thousand_tools_and_tools_without_words_are_written_and_read() -> No
 def test_a_file_that_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / LOCK_NAME
     path.write_bytes(before := lock_text({"small": {"tools": {}}}))
-    with pytest.raises(ToolError, match=r"would have more than 16,777,216 bytes; the server large needs the most\."):
+    with pytest.raises(ToolError, match=r"would be longer than 16,777,216 bytes; the server large needs the most\."):
         write_approved(str(path), "large", {"n" * MAX_LOCK_BYTES: tool_entry(TOOL)})
     assert path.read_bytes() == before

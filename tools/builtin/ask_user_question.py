@@ -183,7 +183,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         answer, problem = context.answer, ""
         if answer is None:
             problem = (
-                "The user was not asked, because no form can be shown: the client did not announce support, or the "
+                "The user was not asked, because no form can be shown: the client does not declare support, or the "
                 "operator set confirmation.style to simple. Ask the questions in your reply instead."
             )
         elif answer.channel is ConsentChannel.FAILED:

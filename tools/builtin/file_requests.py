@@ -75,7 +75,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
-                            f"'{location.shown}' has {size:,} bytes and is not text. A resource may have at most "
+                            f"'{location.shown}' is {size:,} bytes long and is not text. A resource may have at most "
                             f"{MAX_BLOB_BYTES:,} bytes. Open the file by its path.",
                         )
                     try:

@@ -323,8 +323,8 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
         if file.info.st_size > MAX_DOCUMENT_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {file.info.st_size:,} bytes; language servers are not used for files of "
-                f"more than {MAX_DOCUMENT_BYTES:,}. Use grep_search.",
+                f"'{location.shown}' is {file.info.st_size:,} bytes long; language servers are not used for files "
+                f"larger than {MAX_DOCUMENT_BYTES:,} bytes. Use grep_search.",
             )
         return identity_of(file.info), shown_text(file.whole(AbortSignal())).text
 

@@ -293,7 +293,7 @@ class FinishedCommand:
     ending: Ending
     exit: ExitStatus | None  # how the shell exited; `None` if it was stopped at a limit
     shown_output: ShownOutput
-    seconds: float  # the command's running time, without the time in the queue
+    seconds: float  # the command's running time, excluding time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     # The job of these processes; `None` if there are none, or if no job was possible and they were stopped
     job: Job | None = None
@@ -432,7 +432,7 @@ class ProgramOutcome:
     is_whole: bool  # whether `tail` is the complete output
     shown_output: ShownOutput  # the output, as shown in a result
     errors: str  # the end of standard error, without surrounding blank lines
-    seconds: float  # the program's running time, without the time in the queue
+    seconds: float  # the program's running time, excluding time in the queue
 
 
 class ProgramRunner(Runner):

@@ -338,7 +338,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:
         largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
-        raise ValueError(f"it would have more than {MAX_LOCK_BYTES:,} bytes; the server {largest} needs the most")
+        raise ValueError(f"it would be longer than {MAX_LOCK_BYTES:,} bytes; the server {largest} needs the most")
     return text
 
 
