@@ -34,7 +34,7 @@ MAX_DESCRIBED_CHARS = 30  # characters of each text in a call's description (as 
 
 class EditParams(ChangeParams):
     old_string: str = Field(description="The exact text to replace, with enough context. Empty creates a new file.")
-    new_string: str = Field(description="The replacement. Empty deletes the text (whole lines with line breaks).")
+    new_string: str = Field(description="The replacement. Empty deletes the text (and whole lines' line breaks).")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
     expected_sha256: str | None = Field(
         default=None, pattern=SHA256_PATTERN, description="Edit only if the file's SHA-256 is this."

@@ -181,8 +181,8 @@ FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
     **dict.fromkeys(
         ("insert_line", "insert_at", "line", "line_number", "start_line", "end_line", "position", "view_range"),
         foreign(
-            way="edit finds text, not line numbers: give the lines there as old_string (read_file shows them), and the "
-            "replacement as new_string."
+            way="edit finds text, not line numbers: give the lines at that place as old_string (read_file shows them), "
+            "and the replacement as new_string."
         ),
     ),
 }

@@ -141,8 +141,11 @@ class GlobTool(BuiltinTool[GlobParams]):
     output_schema = object_schema(
         {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
-            "total": {"type": "integer", "description": "Files that match the pattern."},
-            "ignored": {"type": "integer", "description": "Ignored files that match, and ignored folders."},
+            "total": {"type": "integer", "description": "Files found."},
+            "ignored": {
+                "type": "integer",
+                "description": "Matching files, and folders, hidden by ignore files or rules.",
+            },
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
             "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },

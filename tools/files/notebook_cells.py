@@ -272,7 +272,7 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
-    """Return a function that names the cell at a line and byte of the file, both counted from 1.
+    """Return a function that names the cell at a line of the file and a byte of that line, both counted from 1.
 
     If the byte is `None`, the function uses the first non-blank character of the line. Outside cells, the name is
     empty.

@@ -1,7 +1,7 @@
 """Manages language servers: one for each combination of workspace folder, language and client rights.
 
-A server is started on first use and has its own cache folder. If a sandbox works, the server runs in it, without write
-access to the workspace and without a network. Idle servers are stopped after a while. All language servers exit when
+A server is started on first use and has its own cache folder. If a sandbox works, the server runs in it with a reading
+view (`ViewKind.READING`) and without a network. Idle servers are stopped after a while. All language servers exit when
 this server exits, even if it crashes.
 """
 
@@ -88,7 +88,10 @@ class ServerStart:
         if self.hidden_files.problem or (
             self.hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP
         ):
-            return "The program can read files that are hidden from agents. That cannot be prevented here."
+            return (
+                "The program may be able to read files that are hidden from agents. "
+                "That cannot be fully prevented here."
+            )
         return ""
 
 

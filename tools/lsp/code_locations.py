@@ -1,4 +1,4 @@
-"""Formats the locations in a language server's responses. Lines that are hidden from the client are omitted."""
+"""Formats the locations in a language server's responses, without the text of lines that are hidden from the client."""
 
 from __future__ import annotations
 

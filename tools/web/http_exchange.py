@@ -179,7 +179,7 @@ class _Decompressor:
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._stream: Any = None  # created when data arrives; an empty body is complete without it
+        self._stream: Any = None  # created when compressed data arrives; without it, a body is complete
         self.consumed = 0  # raw bytes that have been decompressed so far
 
     @property

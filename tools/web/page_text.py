@@ -248,7 +248,7 @@ def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Itera
             with suppress(UrlError):
                 urls[origin.joined(target).url[:MAX_TARGET_CHARS]] = None
         if urls:
-            yield f"{description}. These URLs were not fetched; call web_fetch for those you need: {' '.join(urls)}"
+            yield f"{description}. Not fetched; call web_fetch for what you need: {' '.join(urls)}"
 
 
 def _convert(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:

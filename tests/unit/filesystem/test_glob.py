@@ -232,7 +232,7 @@ async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: Too
     ]
     assert result.return_display == "Found 2 matching files"
     within = await run(context, "b.txt", path="src")
-    assert str(within.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src,')
+    assert str(within.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src:\n')
 
 
 @pytest.mark.requirement("glob.text")

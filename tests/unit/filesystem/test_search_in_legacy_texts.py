@@ -115,7 +115,7 @@ async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
     monkeypatch.setattr(content_search, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
     result = await grep(context, "funções|esta", glob="*.pas")
     assert result.facts["matches"] == 1
-    assert "[Searched as bytes, so only ASCII text was found: 1 file over 16 MB" in str(result.llm_content)
+    assert "[Searched as bytes, so only ASCII text could be found: 1 file over 16 MB" in str(result.llm_content)
 
 
 @pytest.mark.requirement("grep.encodings")

@@ -100,9 +100,9 @@ FRAMES = "<frameset><frame src=/menu><frame src='http://other.test/x?a=1&amp;b'>
 LEADS = {
     "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) without a target."),
     "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) without a"),
-    "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh). These URLs were not fetched"),
-    "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "those you need: http://site.test:"),
-    "/frames": (answer(FRAMES), "frames. These URLs were not fetched; call web_fetch for those you need: http:"),
+    "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh). Not fetched; call web_fetch"),
+    "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "what you need: http://site.test:"),
+    "/frames": (answer(FRAMES), "frames. Not fetched; call web_fetch for what you need: http:"),
     "/busy": (answer("", status="429 Too Many Requests", headers={"Retry-After": "120"}), "request: 120 seconds (Ret"),
     "/date": (
         answer("", status="503 Service Unavailable", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),

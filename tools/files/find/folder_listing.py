@@ -160,7 +160,10 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least the first `count` names in order, ignoring case. If `count` is small, sorts only those names."""
+    """Return at least the first `count` names in order, ignoring case.
+
+    If `count` is less than an eighth of the number of names (rounded down), returns and sorts only those.
+    """
     sort_count = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(sort_count, names, key=lambda name: (name.casefold(), name))
 

@@ -477,7 +477,8 @@ def find_files(
     location_text = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
     location_text = f"within {shown_whole_path(starts[0].name)}" if path else location_text
     description = f'{count(total, "file")} matching "{shown_pattern}" {location_text}'
-    head = [f"Found {description}, those changed in the last 24 hours first (newest first), then by path:", "---"]
+    order = ", those changed in the last 24 hours first (newest first), then by path" if total > 1 else ""
+    head = [f"Found {description}{order}:", "---"]
     if not total:
         head = [f'No files found matching pattern "{shown_pattern}" {location_text}.']
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):

@@ -53,7 +53,10 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line. If the line ends with a separator, the path is empty."""
+    """Return the path being typed at the end of a line.
+
+    If the line is empty, or ends with a separator outside quotes and escapes, the path is empty.
+    """
     return [TypedPath("", len(line)), *_scan(line)][-1]
 
 

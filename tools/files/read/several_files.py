@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Selects missing paths, relative to one folder, without regard to case."""
+    """Selects the files below one folder whose paths equal given missing paths, without regard to case."""
 
     __slots__ = ("files", "folders")
 

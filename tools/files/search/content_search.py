@@ -234,7 +234,7 @@ class ContentSearch:
         notes: list[str] = []
         if self.undecoded_count:
             notes.append(
-                f"Searched as bytes, so only ASCII text was found: {count(self.undecoded_count, 'file')} over "
+                f"Searched as bytes, so only ASCII text could be found: {count(self.undecoded_count, 'file')} over "
                 f"{MAX_DECODED_MEGABYTES} MB in an encoding other than UTF-8."
             )
         notes += self.refusals
