@@ -204,8 +204,8 @@ def _read_skill(workspace: Workspace, base: str, relative: str, signal: AbortSig
         if file.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{not_used}: its text is {file.info.st_size:,} bytes long; the limit is {MAX_SKILL_BYTES:,}. Its author "
-                "can move parts to separate files.",
+                f"{not_used}: its text is {file.info.st_size:,} bytes long; the limit is {MAX_SKILL_BYTES:,}. Its "
+                "author can move parts to separate files.",
             )
         data = file.whole(signal)
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""What users have allowed for the rest of a session, shared by all replicas that their client uses.
+"""What users have allowed in all sessions of a token, shared by all replicas that its client uses.
 
 Only the grants of clients with a token are shared: a session without a token belongs to one replica. Rows are encrypted
 and authenticated, so that write access to the store cannot grant anything. A row expires when nothing has been added to

@@ -446,7 +446,7 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have been used, what users allowed for the rest of a session,
+    """Where replicas keep what they share: which answers have been used, what users allowed in all sessions of a token,
     approved tools of other servers, logins to them, and the call rates of clients. memory: means this process alone.
     sqlite:PATH is a file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a
     Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the

@@ -102,9 +102,9 @@ class GrantStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
-    """The rules that an answer adds, and how far they apply."""
+    """The rules of an answer, and how far they apply."""
 
-    rules: tuple[str, ...]  # the permission rules that the answer adds
+    rules: tuple[str, ...]  # the permission rules of the answer
     scope: GrantScope  # the scope of the rules
     note: str = ""  # a note for the call's result if the scope is narrower than the user wanted, else empty
 
@@ -121,7 +121,7 @@ class AuditEntry:
     time: float  # seconds since the epoch
     # The answer to the question; `None` before the question and for calls without a question
     answer: Answer | Unavailable | None = None
-    # The rules that the answer adds; `None` if it adds none
+    # The rules of the chosen answer and how far they apply; `None` if it has no rules
     lasting: LastingAnswer | None = None
 
 
@@ -250,7 +250,8 @@ async def require_consent(
         if isinstance(answer, Unavailable):
             # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
             # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
-            # about a changed tool or a guarded file (this server's own settings, log or journal), must be shown.
+            # about a changed tool or a guarded file (this server's own settings, trust record, lock file, audit log or
+            # stored data), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:

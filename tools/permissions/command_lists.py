@@ -158,7 +158,11 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Return True if a command is `rg` or has an option for recursion, so that it reads files that it does not name."""
+    """Return True if a command may search folders: it is `rg`, or has an option such as `-r`.
+
+    For some programs (`sort`, `jq`) the option means something else. Programs that are not on the short list may be
+    missed.
+    """
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 

@@ -104,14 +104,15 @@ class _Question:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     settings: dict[str, None] = field(default_factory=dict[str, None])  # settings whose ask rules apply to the command
     refusal: str = ""  # why nobody can allow the command; empty if consent can allow it
-    is_guarded: bool = False  # whether the command may change this server's own settings, log or journal
+    # Whether the command may change this server's own settings, trust record, lock file, audit log or stored data
+    is_guarded: bool = False
     # Whether consent gives access to more than the usual view, so that no allow rule can replace consent
     widens_access: bool = False
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # The paths in `seen` and `writable` in which consent also opens the files that ask rules or agent-ignore files hide
+    # The paths in `seen` and `writable` in which consent also lifts the limits of ask rules and agent-ignore files
     opened: dict[str, None] = field(default_factory=dict[str, None])
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
@@ -122,7 +123,7 @@ class _Question:
             self.settings[setting] = None
 
     def open(self, path: str, *, to_write: bool) -> None:
-        """Let consent open a path, with the files in it that ask rules or agent-ignore files hide."""
+        """Let consent open a path, and lift the limits of ask rules and agent-ignore files in it."""
         (self.writable if to_write else self.seen)[path] = None
         self.opened[path] = None
 

@@ -64,7 +64,7 @@ class Rights:
     def missing_scope(self, tool: ToolTraits) -> str:
         """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
 
-        Empty if the token has the scope.
+        Empty if the token lacks no scope that the tool needs.
         """
         if self.scopes is None:
             return ""

@@ -9,9 +9,9 @@ Three kinds of files are not listed: those that run only when a user starts them
 that a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`,
 `.gitattributes`).
 
-Guarded paths are the server's own settings, log and journal. The settings decide what runs without consent. Guarded
-paths are recognised by their real path, because a settings file given on the command line may have any name and be in a
-workspace.
+Guarded paths are the server's own settings, trust record, lock file, audit log and stored data. The settings decide
+what runs without consent. Guarded paths are recognised by their real path, because a settings file given on the command
+line may have any name and be in a workspace.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
     return parts[0] in REPOSITORY_FOLDERS or (len(parts) == 1 and parts[0] in REPOSITORY_FILES)
 
 
-_REASON = "it is or contains this server's settings, log or journal"
+_REASON = "it is or contains this server's settings, trust record, lock file, audit log or stored data"
 _NOT_HELD = "the sandbox cannot protect this server's own settings or log, because {} {}"
 _FoldedPath = tuple[str, ...]  # the components of a path, in the form in which lenient file systems compare them
 

@@ -42,8 +42,8 @@ class Permission:
     # Whether only a person may answer, because an operator's rule demands it or the call ends plan mode.
     is_explicit: bool = False
     no_rule_allows: bool = False  # whether no rule or mode can allow the call, so every such call needs consent
-    # Whether the call may write this server's own settings, log or journal. Consent in a client's own dialog does not
-    # allow such a call
+    # Whether the call may write this server's own settings, trust record, lock file, audit log or stored data. Consent
+    # in a client's own dialog does not allow such a call
     is_guarded: bool = False
     way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
     parts: tuple[VerdictPart, ...] = ()  # the decisions on the parts of the call, if they were judged separately
