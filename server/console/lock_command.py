@@ -35,6 +35,7 @@ from server.upstreams.catalog.lock_file import (
 from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
+from server.upstreams.connections.tool_owner import owner_of_tool
 from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
@@ -180,7 +181,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
     by_alias: dict[str, dict[str, Json]] = {}
     for name in dict.fromkeys(names):
         tool = app.registry.find(name)
-        upstream = app.pool.owner_of_tool(tool) if tool is not None else None
+        upstream = owner_of_tool(app.pool, tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             candidates = [
                 candidate.name for candidate in app.registry.get_all_tools() if isinstance(candidate, DiscoveredMCPTool)

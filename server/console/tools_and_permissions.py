@@ -24,6 +24,7 @@ from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.published_names import NameMap, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.tool_owner import owner_of
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
@@ -173,7 +174,7 @@ def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments,
     async def explain() -> int:
         app = App(report, "stdio")
         async with app.running():
-            owner = app.pool.owner_of(name)
+            owner = owner_of(app.pool, name)
             if owner is not None:
                 await connect(app, [owner])  # do not wait for other servers, because they may be slow
             tool = app.registry.find(name)

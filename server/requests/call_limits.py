@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from server.clients.rate import Rate
+from server.clients.token_bucket import TokenBucket
 from server.protocol.json_rpc import INTERNAL_ERROR, MCPError
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.call_contexts import MAX_CLIENTS, SESSION_KEYS, client_key
@@ -32,7 +32,7 @@ RETRY_SECONDS = 10.0  # pause before an unavailable store is tried again; otherw
 
 @dataclass(slots=True)
 class _Usage:
-    rate: Rate | None
+    rate: TokenBucket | None
     in_progress: int = 0
 
 
@@ -54,7 +54,7 @@ class CallLimits:
             for other_key, silent in tuple(islice(self._clients.items(), surplus)):
                 if not silent.in_progress:
                     del self._clients[other_key]
-            usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
+            usage = self._clients[key] = _Usage(None if self._per_minute is None else TokenBucket(self._per_minute))
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.in_progress >= self._at_once:
             scope = "of this client" if key else "of clients without a token or session"

@@ -35,6 +35,7 @@ from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
+from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner, why_not_used
 from server.upstreams.relay.relayed_results import protocol_error
 from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.session.list_reader import TOOLS
@@ -133,7 +134,7 @@ class ToolRequests:
             for upstream in pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
             withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
-            visible_tools = [tool for tool in visible_tools if pool.owner_of_tool(tool) not in withheld]
+            visible_tools = [tool for tool in visible_tools if owner_of_tool(pool, tool) not in withheld]
         if uses_search:
             visible_tools = [tool for tool in visible_tools if not self.search.is_hidden(tool)]
         tools = [*map(self._tool_entry, visible_tools), *(self.search.tool_entries(rights) if uses_search else ())]
@@ -152,7 +153,7 @@ class ToolRequests:
         return listing
 
     def _tool_entry(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        owner, wire = self.router.pool.owner_of_tool(tool), tool_to_wire(tool)
+        owner, wire = owner_of_tool(self.router.pool, tool), tool_to_wire(tool)
         return wire if owner is None else with_app_links(wire, partial(self.router.published_uri, owner))
 
     def offered_tools(
@@ -252,7 +253,7 @@ class ToolRequests:
             raise MCPError(INVALID_PARAMS, message)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
-        owner = self.router.pool.owner_of(name)
+        owner = owner_of(self.router.pool, name)
         if owner is None:  # an upstream checks the parameters of its calls itself
             check_params(method, ctx.protocol_version, params)
         return await self.on_call(ctx, owner)
@@ -333,7 +334,7 @@ class ToolRequests:
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may own the name
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses the call
-            owner = await self.router.pool.wait_for_owner(call.name, owner)
+            owner = await wait_for_owner(self.router.pool, call.name, owner)
         if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
             await owner.reconnect()
         if owner.wants_login or "login" in exchange.carried:
@@ -348,7 +349,7 @@ class ToolRequests:
     async def _missing_error(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
         """Return why a tool is unavailable; raises `MCPError` if no tool has this name."""
         pool = self.router.pool
-        unused_error = pool.why_not_used(name)
+        unused_error = why_not_used(pool, name)
         if owner is not None and owner.live_session is None:
             return unused_error or owner.unavailable()  # a tool of a failed upstream is unavailable, not unknown
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):

@@ -22,6 +22,7 @@ from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models
 from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner
 from server.upstreams.session.list_reader import in_turns
 from server.upstreams.wire.own_meta import chain_of
 from tools.call.base_tool import REMARKS, BaseTool
@@ -99,7 +100,7 @@ class ToolSearch:
         """
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
-        owner = self.pool.owner_of_tool(tool)
+        owner = owner_of_tool(self.pool, tool)
         if owner is None or owner.is_login_offered:
             return owner is None
         always_load = owner.entry.always_load
@@ -258,7 +259,7 @@ class ToolSearch:
                 version = self._version
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
-                    owner = self.pool.owner_of_tool(tool)
+                    owner = owner_of_tool(self.pool, tool)
                     # Login tools are omitted, because they are always in the client's own tool list.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
@@ -310,10 +311,10 @@ class ToolSearch:
                 f"'{_display_name(name)}' is one of this server's own tools, so call_tool does not call it: "
                 "call it directly."
             )
-        owner = self.pool.owner_of(name)
+        owner = owner_of(self.pool, name)
         # A list from the last run does not show whether models may call the tool now.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
-            owner = await self.pool.wait_for_owner(name, owner)
+            owner = await wait_for_owner(self.pool, name, owner)
             tool = self.registry.find(name)
         # If the tool's server is unavailable, the error is the same as for a direct call.
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):

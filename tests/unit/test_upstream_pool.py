@@ -13,6 +13,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.connections import connection
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.connections.tool_owner import owner_of
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
 from tools.builtin.all_tools import builtin_tools
@@ -124,7 +125,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
 @pytest.mark.requirement("proxy.names")
 def test_a_published_name_finds_its_upstream() -> None:
     pool = pool_of("one", "one-more")
-    found = [pool.owner_of(name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
+    found = [owner_of(pool, name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
     assert [owner.alias if owner else None for owner in found] == ["one", "one-more", None, None, None]
 
 
@@ -135,8 +136,8 @@ def test_only_a_name_that_nobody_has_may_be_that_of_a_server_without_prefix() ->
         registry.register_tool(tool)
     bare = HUNG.model_copy(update={"prefix": "none"})
     pool = quiet_pool({"one": HUNG, "bare": bare}, registry=registry)
-    found = [pool.owner_of(name) for name in ("read_file", "replace", "search", "one__x")]
+    found = [owner_of(pool, name) for name in ("read_file", "replace", "search", "one__x")]
     assert [owner.alias if owner else None for owner in found] == [None, None, "bare", "one"]
     pool.catalog.set_listed("bare", [{"name": "find"}], refusing(pool.upstreams[1]))
-    found = [pool.owner_of(name) for name in ("find", "search")]
+    found = [owner_of(pool, name) for name in ("find", "search")]
     assert [owner.alias if owner else None for owner in found] == ["bare", None]

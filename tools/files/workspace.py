@@ -33,7 +33,8 @@ from tools.files.path_opener import (
     is_temporary,
 )
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import parse_quoted_path, shown_path, visible_form
+from tools.text.file_names import parse_quoted_path, shown_path
+from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands

@@ -1,13 +1,10 @@
-r"""Writes file names in text, and compares names and text by how they look.
+r"""Writes file names in text.
 
 A name in text is on one line, unambiguous, harmless on a terminal, and in a form that can be parsed.
 
 Ordinary names are unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
 written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). Names
 in this form are parsed when a model copies them into its arguments.
-
-People and models copy what they see, but programs compare the actual characters. Therefore, strings that differ only in
-typographic, decomposed or invisible characters can be brought to one form, or shown with marks that tell them apart.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable
 
 # Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), except the emoji variation selector (U+FE0F)
@@ -170,49 +166,3 @@ def _unquote(name: str) -> str | None:
 
     quoted_name = _QUOTED.fullmatch(name)
     return None if quoted_name is None else _ESCAPE.sub(unescape, quoted_name[1])
-
-
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-_SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
-_DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
-_SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-# Characters that models often replace with a single ASCII character (Qwen Code's list)
-_ASCII_FORMS = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
-
-
-def fold(text: str) -> str:
-    """Replace each typographic character with one ASCII character, so that the length does not change."""
-    if text.isascii():
-        return text
-    for ascii_form, characters in _ASCII_FORMS:
-        for character in characters:
-            text = text.replace(character, ascii_form)
-    return text
-
-
-def visible_form(text: str) -> str:
-    """Return a normal form that is the same for all strings that look like `text`."""
-    return text if text.isascii() else fold(unicodedata.normalize("NFC", IGNORABLE.sub("", text)))
-
-
-def marked(text: str) -> str:
-    """Replace invisible characters, special spaces, and characters that only modify the previous one.
-
-    Each is replaced with a mark such as `<U+200B>`.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    pieces: list[str] = []
-    letter = ""  # the previous characters, composed
-    for index, character in enumerate(text):
-        composed = unicodedata.normalize("NFC", letter + character)
-        if len(composed) < len(letter) + 1:
-            letter = composed
-        elif character in _SPACES or UNSEEN.match(text, index):
-            letter = ""
-        else:
-            letter = character
-            pieces.append(character)
-            continue
-        pieces.append(f"<U+{ord(character):04X}>")
-    return "".join(pieces)

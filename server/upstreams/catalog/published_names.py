@@ -1,6 +1,6 @@
 """Computes the published name of each upstream tool or prompt, and keeps the names in a map.
 
-Published names are looked up in this map, never parsed. `UpstreamPool.owner_of` finds the upstream for a called name.
+Published names are looked up in this map, never parsed. `tool_owner.py` finds the upstream for a called name.
 """
 
 from __future__ import annotations

@@ -247,11 +247,11 @@ class Upstream:
         limit = entry.max_concurrent
         self.concurrency_limit = None if limit is None else anyio.CapacityLimiter(limit)
         """Limits the client requests in progress; `None` without a limit."""
-        self.rate: Rate | None = None  # limits calls per minute
+        self.rate: TokenBucket | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
-            from server.clients.rate import Rate  # noqa: PLC0415 - needed only with such a limit
+            from server.clients.token_bucket import TokenBucket  # noqa: PLC0415 - needed only with such a limit
 
-            self.rate = Rate(entry.calls_per_minute)
+            self.rate = TokenBucket(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
         self.is_login_offered = False  # whether the only tool is the login tool
         self.is_awaited = True  # whether the first list waits for this upstream

@@ -17,16 +17,13 @@ from server.store.replica import Replica
 from server.upstreams.catalog.lock_file import Lock, write_approved
 from server.upstreams.catalog.stored_lists import NEVER_LISTED, StoredLists, key_of
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, UpstreamCall
+from server.upstreams.catalog.upstream_tool import UpstreamCall
 from server.upstreams.connections.client_sessions import ClientSessions
 from server.upstreams.connections.connection import Audience, SessionKey, Upstream
 from server.upstreams.session.list_reader import PROMPTS, TOOLS, OfferedKind
 from server.upstreams.session.upstream_session import UpstreamSession
-from tools.call.base_tool import BaseTool
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.machine.threads import THREADS
-from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.shared_approvals import SharedApprovals
@@ -147,7 +144,7 @@ class UpstreamPool:
         self._stored_lists_offered: anyio.Event | None = None  # set once the stored lists are offered
         self._on_offer = on_offer
         self._on_updated = on_updated
-        self._registry = registry
+        self.registry = registry
         self._relay_call_of = relay_call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
@@ -258,7 +255,7 @@ class UpstreamPool:
             alias, entry, self._on_list_changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
         )
         self._logins[upstream] = logins
-        self._registry.declare_source(alias, upstream.known.wait)
+        self.registry.declare_source(alias, upstream.known.wait)
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
@@ -441,83 +438,13 @@ class UpstreamPool:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
-    async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
-        """Return the owner of a name, once every possible owner has made its first connection attempt.
-
-        If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
-        however long it takes to start. Apps may call a tool by its bare name as long as no other tool has that name. A
-        client may know a tool from an earlier run, and many servers take longer to start than a list should wait. A
-        call therefore waits for each possible owner, up to that server's timeout.
-        """
-        awaited_upstreams: set[Upstream] = set()
-        while True:
-            is_found = self._alias_of(tool_name) is not None
-            # Whether this may be a bare name used by an app. Any server may own such a name.
-            is_bare = not is_found and owner.entry.prefix == "alias"
-            is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
-            if owner.tried.is_set() and not (is_bare or is_unprefixed):
-                break
-            # Servers configured before the owner may also have the name; later ones matter only if no owner is known.
-            last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
-            candidate = next(
-                (
-                    upstream
-                    for upstream in self.upstreams[: last + 1]
-                    if not upstream.tried.is_set()
-                    and upstream not in awaited_upstreams
-                    and (
-                        upstream is owner
-                        or self._is_unlisted(upstream.alias)
-                        or (is_bare and TOOLS.field not in upstream.offer.lists)
-                    )
-                ),
-                None,
-            )
-            if candidate is None:
-                break
-            awaited_upstreams.add(candidate)
-            if self._wait_until is not None:
-                with anyio.move_on_after(candidate.entry.timeout / 1000):
-                    await candidate.tried.wait()
-            owner = self.owner_of(tool_name) or owner
-        return owner
+    @property
+    def has_started(self) -> bool:
+        return self._wait_until is not None
 
     @property
     def is_settled(self) -> bool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
-
-    def owner_of(self, tool_name: str) -> Upstream | None:
-        """Return the upstream that a name belongs to, even if the tool is unknown.
-
-        An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
-        """
-        if (tool := self._registry.find(tool_name)) is not None:
-            return self.owner_of_tool(tool)
-        alias = self._alias_of(tool_name)
-        if alias is not None:
-            return self.by_alias.get(alias)
-        return next((upstream for upstream in self.upstreams if self._is_unlisted(upstream.alias)), None)
-
-    def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
-        """Return the upstream of a tool in the registry; `None` for one of this server's own tools."""
-        return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
-
-    def _alias_of(self, tool_name: str) -> str | None:
-        """Return the alias of the upstream that a name belongs to, even if it does not list the tool."""
-        origin = self.catalog.names.find(tool_name)
-        if origin is not None:
-            return origin.alias
-        alias, between, _ = tool_name.partition(BETWEEN)
-        return alias if between and alias in self.by_alias else None
-
-    def why_not_used(self, tool_name: str) -> ToolError | None:
-        """Return the error for a tool whose server is configured but not used."""
-        alias, between, _ = tool_name.partition(BETWEEN)
-        reason = self.left_out.get(alias) if between else None
-        if reason is None:
-            return None
-        message = f"The server {alias} is not used here, so its tools are not available. {reason} Continue without it."
-        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         return [session for sessions in self.sessions.values() for session in sessions.sessions_of(exchange)]
@@ -543,7 +470,8 @@ class UpstreamPool:
             for upstream in self.upstreams
         ]
 
-    def _is_unlisted(self, alias: str) -> bool:
+    def is_unlisted(self, alias: str) -> bool:
+        """Return whether a server without a prefix has sent no current list, so that it may own any name."""
         return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
 
     def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.clients.rate import Rate
+from server.clients.token_bucket import TokenBucket
 from tests.harness import HANDSHAKES, MODERN, own_state, stdio_upstream, write_config
 from tests.interaction.raw_clients import RawClient, http_server, introduced, reach
 
@@ -101,7 +101,7 @@ def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Pa
 @pytest.mark.requirement("limits.calls-per-minute")
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1_000, 1_000_000])
 def test_all_calls_of_a_minute_may_be_made_at_once_and_come_back_one_by_one(per_minute: int) -> None:
-    rate, now = Rate(per_minute), 1_000.0
+    rate, now = TokenBucket(per_minute), 1_000.0
     count = min(per_minute, 5_000)
     for _ in range(per_minute - count):
         assert rate.take(now) == 0

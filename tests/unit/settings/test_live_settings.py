@@ -16,6 +16,7 @@ from server.upstreams.catalog.lock_file import Lock
 from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.connections.tool_owner import owner_of
 from server.upstreams.session.list_reader import OfferedKind
 from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, refusing
@@ -55,7 +56,7 @@ class Running:
         self.changes.append((before, now))
 
     async def upstream(self, alias: str) -> Upstream:
-        found = self.pool.owner_of(f"{alias}__x")
+        found = owner_of(self.pool, f"{alias}__x")
         assert found is not None
         with anyio.fail_after(50):
             await found.known.wait()

@@ -54,7 +54,8 @@ from tools.files.text_encodings import (
     to_lf,
 )
 from tools.files.workspace import Location
-from tools.text.file_names import marked, shown_whole_path, visible_form
+from tools.text.file_names import shown_whole_path
+from tools.text.look_alikes import marked, visible_form
 
 MAX_STRUCTURED_LINES = 100  # maximum number of replacements whose line numbers are in the structured result
 MAX_INDENTATION = 1_000  # how many characters before a match to search for its indentation

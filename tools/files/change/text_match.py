@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from tools.files.text_encodings import UTF_8, Encoding, LineEndings, to_lf
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import fold
+from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
 # Limit on matches; this many take about 50 MB and one second

@@ -25,7 +25,8 @@ from tools.files.find.path_suggestions import missing_path_error
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace, contains, explain
-from tools.text.file_names import brief, one_line, sendable_name, shown_path, shown_whole_path, visible_form
+from tools.text.file_names import brief, one_line, sendable_name, shown_path, shown_whole_path
+from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns

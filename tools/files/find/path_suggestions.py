@@ -26,7 +26,8 @@ from tools.files.find.folder_walk import CHECK_EVERY, Everything, Filters, Walk,
 from tools.files.ignore_files import agent_ignore_file, is_hidden_target, scope_of
 from tools.files.path_opener import PathKind, may_block
 from tools.files.workspace import Location, Workspace, contains
-from tools.text.file_names import exact_path, shown_whole_path, visible_form
+from tools.text.file_names import exact_path, shown_whole_path
+from tools.text.look_alikes import visible_form
 
 _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",

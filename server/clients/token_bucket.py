@@ -1,4 +1,4 @@
-"""A rate limit."""
+"""A token bucket, which limits the rate of calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MINUTE = 60.0
 _ROUNDING = 1e-6  # tolerance in seconds for sums of small intervals
 
 
-class Rate:
+class TokenBucket:
     """Allows `per_minute` calls per minute, possibly all at once; then one more every 60 / `per_minute` seconds."""
 
     __slots__ = ("_due", "_interval")
