@@ -256,8 +256,9 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
     """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from `folder`, which the operator chose. If `folder` is `None`, relative
-    paths are rejected: if clients chose the folder, the same path would mean a different program for each client.
+    the home folder. A relative path is resolved against `folder`, which the operator chose. If `folder` is `None`,
+    relative paths are rejected: if clients chose the folder, the same path would mean a different program for each
+    client.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)

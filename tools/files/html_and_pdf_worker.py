@@ -98,7 +98,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
             is_open = bool(reader.decrypt(""))
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001 - the method may be unknown, or its cipher missing
+        except Exception:  # noqa: BLE001 - the encryption method may be unknown, or its cipher missing
             is_open = False
     if not is_open:
         yield {"end": "encrypted"}

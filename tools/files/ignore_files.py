@@ -1,4 +1,4 @@
-"""Decides which files to leave out, from `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
+"""Decides which files to omit, based on `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
 
 Ignore files are read again for every call, so changes apply at once. Git's rules apply from the top of a folder's
 repository, even if the top is above the root. The rules of an outer repository do not apply in a repository inside it.
@@ -147,7 +147,7 @@ class RuleList:
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """Return an equivalent expression with which Python's `re` never tries the same part twice at the same position.
+    """Return an equivalent expression for which Python's `re` never tries the same part twice at the same position.
 
     The parts after a star have a fixed length. If another star follows, the first match of these parts is therefore
     as good as any later one, and an atomic group prevents retries. The same applies to `**` and the names after it.
@@ -225,7 +225,7 @@ def read_rules(content: bytes) -> RuleList:
 def _expression(pattern: str) -> re.Pattern[str] | None:
     """Return the regular expression of a rule, or `None` if the rule is not understood.
 
-    The expression matches paths of entries, in which folders end in a slash.
+    The expression matches the paths of entries; the path of a folder ends in a slash.
     """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
@@ -445,8 +445,8 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        # An ignore file cannot be read or is not understood, so the target may be hidden. A call that names its path
-        # reports the reason.
+        # An ignore file cannot be read or is not understood, so the target may be hidden. A call that names the
+        # target reports the reason.
         return True
 
 

@@ -22,7 +22,7 @@ MAX_NOTEBOOK_BYTES = 16_000_000
 # Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
-_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # the format's ids, except `cell-N`, which means a position
+_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # valid ids, except `cell-N`, which means a position
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
 MAX_DIGITS = 100  # longer whole numbers become floats
@@ -46,7 +46,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """Return a multi-line string, which the notebook format stores as one string or a list."""
+    """Return a multi-line string, which the notebook format stores as one string or a list of strings."""
     if isinstance(value, list):
         return "".join(item for item in cast("list[Any]", value) if isinstance(item, str))
     return value if isinstance(value, str) else ""
@@ -114,7 +114,7 @@ class Parts:
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
         """Insert a part, and adapt the gaps to the new order. If it is the only part, `part` keeps its gap.
 
-        `comma` becomes the gap between the two parts if there was a single part without white space before it.
+        `comma` becomes the gap between the two parts if there was only one part, with no white space before it.
         """
         if self.parts:
             first = self.parts[0].gap

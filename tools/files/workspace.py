@@ -115,8 +115,8 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Keep only the private folders that contain a root or are inside one. Usually none remain, so that paths need
-        # not be checked against them.
+        # Keep only the private folders that contain a root or are inside one. Usually none remain, so paths need not
+        # be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -147,11 +147,11 @@ class Workspace:
     def locate(self, raw_path: str, *, within: str | None = None, by_look: bool = False) -> Location:
         """Resolve a path as written by a model.
 
-        A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
-        tried: without surrounding blanks, without the quotes that results put around names, and without shell escapes.
-        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is also
-        accepted if it is the only one. No path outside the workspace is tried, so nothing about such paths is
-        revealed.
+        A relative path is resolved against `within` if given, else against the first root. If the literal path does not
+        exist, variants are tried: without surrounding blanks, without the quotes that results put around names, and
+        without shell escapes. A variant is used if it exists in the workspace. If `by_look` is true, a path that looks
+        the same is also accepted if it is the only one. No path outside the workspace is tried, so nothing about such
+        paths is revealed.
 
         Raises:
             ToolError: The path is blank, too long or a URI, contains NUL, or begins with a `~` that would need to be
@@ -188,7 +188,7 @@ class Workspace:
             raise explain(error, shown_path(raw_path)) from None
         if not root:
             # The names in a root's path may be unusual, so results show them in quotes. A path that is inside a root
-            # when taken literally was not quoted in this way: it leads out of the root through a symlink.
+            # when taken literally is not such a quoted path: it leads out of the root through a symlink.
             is_inside_literally = self._root_above(os.path.normpath(scratch_path or literal)) != ""
             unquoted_path = parse_quoted_path(raw_path.strip())
             if unquoted_path is not None and not is_inside_literally:
@@ -238,7 +238,7 @@ class Workspace:
         return self.forbidden is not None and self.forbidden(path) is not None
 
     def _map_work_path(self, literal: str) -> str:
-        """Map a name in `/var/tmp` to its real location, if commands that change files have created that folder."""
+        """Map a name in `/var/tmp` to its real location, if the `/var/tmp` of commands that change files exists."""
         work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
         is_work_path = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
         return work + normal[len(WORK_NAME) :] if is_work_path else literal
@@ -387,7 +387,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a relative path exists as written in a folder. Never follows symlinks out of the workspace."""
+        """Return True if a folder contains a relative path as written. Never follows symlinks out of the workspace."""
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)

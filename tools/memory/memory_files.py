@@ -20,7 +20,7 @@ SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which
 
 
 def is_memory_name(name: str) -> bool:
-    """Return True if a file of this name or path may contain memories."""
+    """Return True if a file with this name or path may contain memories."""
     return name.casefold().endswith(MEMORY_ENDING)
 
 

@@ -1,8 +1,8 @@
 """Recognises secrets in text and in JSON values, by the names of variables or parameters, or by the form of the secret.
 
-This module protects the environment of commands and the logs. Only common names and forms are recognised. A false match
-costs only an environment variable or a word in a log. Every pattern takes linear time, because a match can begin only
-at the start of a run of matching characters.
+This module keeps secrets out of the logs and the environment of commands. Only common names and forms are recognised. A
+false match costs only an environment variable or a word in a log. Every pattern takes linear time, because a match can
+begin only at the start of a run of matching characters.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _KEYS_OF_DATA = _table("""
     SORT PRIMARY FOREIGN PARTITION UNIQUE CACHE PUBLIC GROUP ORDER INDEX OBJECT ROW MAP LOOKUP ROUTING SHARD COLUMN ITEM
     DICT JSON REGISTRY SHORTCUT THE
 """)
-# Words in names of numbers, which are not secret: `max_tokens`, `key_size`, `prompt_tokens`
+# Words in the names of numeric values, which are not secret: `max_tokens`, `key_size`, `prompt_tokens`
 _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
@@ -238,7 +238,7 @@ _ECHOES = _lazy(
 
 _HERE_STRINGS = _lazy(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name. The value has a digit, an inner capital or a sign, unlike ordinary words
+# `Bearer ...` and `Basic ...` after any name. Unlike ordinary words, the value has a digit, inner capital or symbol
 _SCHEMES = _lazy(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
@@ -390,8 +390,8 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     """Map the keys of an object such as `{"name": "Cookie", "value": ...}` to the names of their values.
 
-    A name is taken from another field of the object only if that name and the value indicate a secret. All other names
-    are empty.
+    A name is taken from another field of the object only if that name and the value together indicate a secret. All
+    other names are empty.
     """
     parts = {
         key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAME_KEYS | _VALUE_KEYS

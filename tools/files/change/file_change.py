@@ -198,7 +198,7 @@ class FileSnapshot:
             )
 
     def refuse_undoing_write(self, text: str) -> None:
-        """If another client may have made the latest write, refuse once to write content that would undo it."""
+        """If another client may have made the latest write, refuse the first attempt to write text that undoes it."""
         reads, path = self.target.reads, self.target.location.path
         replaced_content = reads.replaced(path) if reads is not None else None
         if reads is None or replaced_content is None:
@@ -240,7 +240,7 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode text in an encoding that covers Unicode or is known to be sufficient.
+    """Encode text in an encoding that covers all of Unicode, or that is known to represent this text.
 
     Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
     """
@@ -477,8 +477,8 @@ def record_change(
 def about_broken_links(count: int) -> str:
     """Say how many other hard links of a file keep the old content."""
     return (
-        f"The old content is still under {count} other {'name (a hard link)' if count == 1 else 'names (hard links)'} "
-        "of the file."
+        f"The old content is still available under {count} other "
+        f"{'name (a hard link)' if count == 1 else 'names (hard links)'} of the file."
     )
 
 
@@ -532,7 +532,7 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         snapshot.refuse_undoing_write(content)
 
-    # The current text as shown to people. `None` for a new file and for hidden content: no result may depend on that.
+    # The current text as shown to people. `None` for a new file, and for hidden content, on which no result may depend.
     old: str | None = None
     decoded: Decoded | None = None
     notes: list[str] = []

@@ -156,7 +156,7 @@ class Journal:
         number: int | None = None,
         only_undoable: bool = False,
     ) -> list[JournaledChange]:
-        """Return the last changes to files in `roots`, newest first, at most `limit` of them.
+        """Return the latest changes to files in `roots`, at most `limit` of them, newest first.
 
         If `client`, `path` or `number` is given, changes with another client, path or number are left out. If
         `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
@@ -335,7 +335,7 @@ def _make_private(path: str) -> None:
 
 
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
-    """Mark the changes to a file that have been undone, based on all recorded undos.
+    """Mark which changes to a file have been undone, based on all recorded undos.
 
     An undo that was itself undone does not count. A change can be undone only if the file is as the change left it.
     Therefore any changes between a change and its undo, by any client, are no longer in the file: they failed, or were

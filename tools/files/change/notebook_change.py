@@ -151,7 +151,7 @@ def _not_a_notebook(path: str, reason: str) -> ToolError:
 
 
 def _number_of(path: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Return the position of the cell that `cell_id` identifies: by name, id in the file, or `cell-` and a number."""
+    """Return the position of a cell, given its name, its id in the file, or `cell-` and a number."""
     if cell_id in names:
         return names.index(cell_id)
     matches = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]

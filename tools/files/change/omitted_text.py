@@ -16,7 +16,7 @@ from tools.contract.tool_errors import InvalidToolParamsError
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
-# An ambiguous line counts as a placeholder if the new lines replace this many times as many old lines
+# Minimum number of old lines replaced per new line for an ambiguous line to count as a placeholder
 _REMOVAL_RATIO = 2
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
@@ -126,7 +126,7 @@ def _strip_lines(text: str) -> list[str]:
 
 
 def _is_sure(line: str) -> bool | None:
-    """Return True for a certain placeholder, False for a possible one, and `None` for other lines."""
+    """Return True for a definite placeholder, False for a possible one, and `None` for other lines."""
     if line.rstrip() in _ONLY_DOTS:
         return False
     line = line.strip()

@@ -198,7 +198,7 @@ def plan_edit(
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
-        notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
+        notes.append(f"Matches left alone, because they may begin in the middle of a character: {match.skipped}.")
     return TextEdit(
         snapshot=snapshot,
         text=text,
@@ -379,7 +379,7 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
         return indentations[shortest].removesuffix(missing) + content
     extra = indentation[len(base) :]
     for old, raw in indentations.items():
-        # Convert spaces to tabs of the same width, or the reverse.
+        # Convert spaces to tabs of the same width, or vice versa.
         if old and raw and set(old) == {" "} and set(raw) == {"\t"} and len(old) % len(raw) == 0:
             width = len(old) // len(raw)
             if set(extra) == {" "} and len(extra) % width == 0:
@@ -447,7 +447,8 @@ def check_count(
     else:
         problem = (
             f"old_string was found {count} times in '{location.shown}' ({places}), so it is unclear which one is "
-            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change all "
+            "matches."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 

@@ -20,7 +20,7 @@ from tools.machine.cached_properties import cached_property
 from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
-# Limit on matches; this many take about 50 MB and one second
+# Limit on the number of matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
 PIECE_CHARS = 1 << 16  # characters searched per step; in repetitive text, a step takes a few milliseconds
 # Longer text is not compared line by line, because copies of this many characters take up to 100 MB
@@ -188,7 +188,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     # If the file lacks only the final line ending of `old`, match at the end of the file.
     core = old_lf.removesuffix("\n")
     if core and core != old_lf:
-        # CRLF line endings make the core at most twice as long.
+        # With CRLF line endings, `core` is at most twice as long.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))

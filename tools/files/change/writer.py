@@ -312,7 +312,7 @@ class Disk:
 
 
 REAL_DISK = Disk()
-NEW_FILE_MODE = 0o666  # mode of a new file before the umask
+NEW_FILE_MODE = 0o666  # mode of a new file before the umask is applied
 # Mode of a temporary file until it gets the mode of the file it replaces, so that nobody else can read it
 PRIVATE_MODE = 0o600
 

@@ -32,9 +32,8 @@ MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
-    type: (
-        str  # `directory` or `file`, like the target; `link` if the target is neither, missing or outside the workspace
-    )
+    # `directory` or `file`, like the target; `link` if the target is of another kind, missing or outside the workspace
+    type: str
     target: Location | None = None  # the target, if it is a file
     note: str = ""  # a remark on the entry
 

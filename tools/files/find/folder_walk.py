@@ -17,7 +17,7 @@ from tools.text.file_names import shown_whole_path
 
 # Folders of third-party code or version control data, which searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-CHECK_EVERY = 500  # how many entries of one folder are processed between checks of the clock and for cancellation
+CHECK_EVERY = 500  # how many entries of one folder are processed between checks for timeout and cancellation
 # Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
 MAX_LINKED = 100
 MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
@@ -113,10 +113,10 @@ class Walk:
     deadline: Deadline  # the time budget; `timed_out` says whether it was exceeded
     # How many wanted files and folders each kind of ignore file hides
     hidden_counts: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
-    # How many folders of each name were skipped because of the name
+    # How many folders with each name were skipped because of that name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # how many folders could not be read
-    # Why a few folders were skipped (agent-ignore files that are not understood), and why symlinks were not followed
+    # Why some folders were skipped (agent-ignore files that are not understood) and some symlinks not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
@@ -124,7 +124,7 @@ class Walk:
     _link_targets: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
-        """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
+        """Yield a folder to walk, then the targets of symlinks that the walks find and that the selection names.
 
         Each folder comes with its selection. Request the next folder only after the walk of the previous one is
         complete. Loops are detected.
@@ -146,7 +146,7 @@ class Walk:
             self._link_targets.clear()
 
     def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:
-        """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
+        """Walk a folder. Folders come sorted by name, and the files of each folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `other_roots` are roots that
         have their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders

@@ -214,7 +214,7 @@ class PathPattern:
     def last_named_folder(self, number: int) -> int:
         """Return the number of the last step that names a folder, in the alternative that contains step `number`.
 
-        If there is none, return a number that is smaller than that of the alternative's first step.
+        If no step does, the result is less than the number of the alternative's first step.
         """
         end = self._steps.index(None, number)
         earlier_numbers = range(end - 2, -1, -1)

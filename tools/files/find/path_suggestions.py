@@ -5,8 +5,8 @@ entry's name, only that one folder is listed, however large the tree below it is
 a folder, files whose names contain them are searched for in the whole tree.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
-If there are none, files with similar names are searched for in the innermost existing folder of the missing path, then
-by a walk of the root. Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
+If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
+the whole root. Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
 
 Completions and suggestions have their own time limits. When the time is up, the paths found so far are returned.
 """
@@ -160,7 +160,7 @@ class _NameContains(Everything):
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
     """Return files inside a folder whose base names contain `text`, without regard to case.
 
-    Names that begin with the text come first, then the least nested files.
+    Names that begin with the text come first, then the least deeply nested files.
     """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
@@ -237,7 +237,7 @@ def proposal(
 
 
 def likely_locations(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return existing paths that a missing path may mean.
+    """Return existing paths that may be meant by a missing path.
 
     Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
     paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a

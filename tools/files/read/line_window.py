@@ -25,7 +25,7 @@ BLOCK = 1 << 20  # number of bytes per read while lines are counted
 # Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between cached counts; only one such step is searched for the beginning of a line
-MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
+MAX_INDEXES = 64  # maximum number of files with cached line counts, which take 128 bytes per MB of file
 # A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
@@ -191,7 +191,7 @@ class LineRequest:
 @dataclass(frozen=True, slots=True)
 class LineWindow:
     text: str  # the lines with their endings; the last one has an ending only if it ends the file
-    first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
+    first: int  # number of the first line, from 0; negative (counted from the end) if lines were not counted
     count: int  # number of lines; 0 if the window is past the end
     total: int | None  # number of lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
@@ -452,7 +452,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
     elif not lines.count:
         text = (
             f"The file has {lines.total} {'line' if lines.total == 1 else 'lines'}; offset {lines.first} is past its "
-            f"end. The last line is at offset {(lines.total or 1) - 1}, and at offset -1."
+            f"end. The last line is at offset {(lines.total or 1) - 1} (or -1)."
         )
     else:
         total = f"{lines.total}" if lines.total is not None else f"at least {lines.at_least}"

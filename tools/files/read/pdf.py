@@ -78,7 +78,7 @@ class PdfText:
     first: int
     last: int
     is_complete: bool  # whether the text has every requested page
-    stop_reason: str  # why the text is incomplete, worded as the end of a sentence; empty if the text was enough
+    stop_reason: str  # why the text is incomplete, worded as the end of a sentence; empty if `is_enough` returned True
     has_words: bool  # whether any page has text
 
     @property
@@ -189,7 +189,7 @@ def extract(
         first=pages.first,
         last=last,
         is_complete=is_complete,
-        stop_reason="" if end == "enough" else limit or "the file is damaged after that",
+        stop_reason="" if end == "enough" else limit or "the file is damaged after that point",
         has_words=has_words,
     )
 

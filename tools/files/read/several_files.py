@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Selects the files below one folder whose paths equal given missing paths, without regard to case."""
+    """Below one folder, selects the files whose paths equal one of the missing paths if case is ignored."""
 
     __slots__ = ("files", "folders")
 
@@ -180,7 +180,7 @@ class FileSelection:
         return None
 
     def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
-        """Find missing entries without regard to case."""
+        """Search again for missing entries, ignoring case."""
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
@@ -465,7 +465,7 @@ def read_several(
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format the lines that fit as a list, followed by the number of omitted lines and the end of the note."""
+    """Format, as a list, the lines that fit, followed by the number of omitted lines and the end of the note."""
     items = [f"- {line}" for line in _fitting(lines)]
     omitted_count = total - len(items)
     return [*items, *([f"- and {omitted_count:,} more"] if omitted_count else []), "]"]

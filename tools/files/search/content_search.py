@@ -153,7 +153,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
 
 
 MAX_SORTED = 1_000  # maximum number of matching lines that are sorted here and not by ripgrep
-EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
+EXCLUDED_AT_ONCE = 20  # maximum number of files per ripgrep run that searches for the exclude pattern
 MAX_DECODED_MEGABYTES = MAX_DECODED_BYTES >> 20
 FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
 TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are added to a run

@@ -215,7 +215,7 @@ class MatchReport:
     def result(self, *, searched_count: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
 
-        `searched_count` is the number of searched files, if the search was complete. `huge` is the number of files that
+        `searched_count` is the number of files searched, if the search was complete. `huge` is the number of files that
         the call named but that are too large to search.
         """
         query, first = self._query, shown_whole_path(self._starts[0].name)

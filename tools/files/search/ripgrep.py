@@ -1,4 +1,4 @@
-"""Finds and runs ripgrep, the search program, parses its output, and gives hints about patterns.
+"""Finds and runs ripgrep (the search program), parses its output, and gives hints about patterns.
 
 Only the path, line and column of each match are used. Lines are read through the workspace, so a folder that is
 replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of
