@@ -15,8 +15,8 @@ Each line of standard output is a JSON object.
 
     {"title": "...", "text": "...", "is_partial": false, "hides": false, "refresh": [], "frames": [], "end": "done"}
 
-Here `is_partial` means that deeply nested elements are missing, and `hides` that text hidden on the page is left out.
-The lists contain the contents of meta refreshes and the URLs of frames.
+Here `is_partial` means that deeply nested elements are missing, and `hides` means that text hidden on the page is left
+out. `refresh` lists the contents of meta refreshes, and `frames` lists the URLs of frames.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def indentation_of(line: str) -> str:
 
 
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
-    """Map each indentation in `old` to that of the same line in `raw`, which has the same number of lines.
+    """Map each indentation in `old` to that of the corresponding line in `raw`, which has as many lines.
 
     Return `None` if an indentation in `old` has two counterparts, because the texts are then nested differently.
     """

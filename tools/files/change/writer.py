@@ -109,7 +109,7 @@ def lock_folder(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-# Folders with fewer entries are searched for leftovers at every write, which takes less than a millisecond.
+# Folders with fewer entries are searched for leftovers on every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; searching 150,000 files takes a tenth of a second
 MAX_RESTING = 1_000  # maximum number of large folders to remember; the least recently used are dropped first

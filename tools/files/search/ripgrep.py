@@ -41,7 +41,7 @@ _MATCHING = (
     "--max-columns=1",  # omits the text of lines
     "--regex-size-limit=50M", "--dfa-size-limit=50M",
 )  # fmt: skip
-# The number of files, from `--stats`. If the number is missing, ripgrep did not finish
+# The number of files searched, from `--stats`. If it is missing, ripgrep did not finish
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 # The column is missing if a pattern matches only after the last line, such as `$` in a file without a final line feed
 _POSITION = re.compile(rb"([1-9]\d{0,8}):(?:([1-9]\d{0,8}):)?")
