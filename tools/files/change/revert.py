@@ -109,7 +109,7 @@ def target_of(
     # Agents must not see the old content, but the user can undo the change.
     refuse_hidden(workspace, location, f"restored (the user can run coretools-mcp undo {change.id})")
     if (rule := workspace.rule_about_reading(location)) is not None:
-        raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' was not restored: {rule} hides it.")
     return TargetFile(workspace, location, reads, signal, author)
 
 

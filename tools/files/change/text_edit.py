@@ -464,8 +464,8 @@ def not_found(
     nearest = None
     if skipped_count:
         sentences.append(
-            f"Places that look like old_string: {skipped_count}. But the byte before each is not ASCII and may form "
-            "one character with the first byte of old_string in this file's encoding. Start old_string earlier or "
+            f"Places that look like old_string: {skipped_count}. But the byte before each place is not ASCII and may "
+            "form one character with the first byte of old_string in this file's encoding. Start old_string earlier or "
             "later."
         )
     else:

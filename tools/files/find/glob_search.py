@@ -31,7 +31,7 @@ from tools.text.look_alikes import visible_form
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
 MAX_EXPANDED_CHARS = 32_768
-_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # the signs in brace expressions, and escaped characters
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # braces and commas, and escaped characters
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 
