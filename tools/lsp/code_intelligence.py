@@ -328,10 +328,10 @@ class CodeIntelligence:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
                     with suppress(ResponseError, ConnectionEndedError, TimeoutError):
-                        await session.connection.request("shutdown", {}, EXIT_SECONDS)
-                        session.connection.notify("exit", {})
-                        with anyio.move_on_after(EXIT_SECONDS):
-                            await session.connection.ended.wait()
+                        await session.connection.request("shutdown", None, EXIT_SECONDS)
+                    session.connection.notify("exit")
+                    with anyio.move_on_after(EXIT_SECONDS):
+                        await session.connection.ended.wait()
                     session.connection.end("was stopped")
                 watch.cancel()
                 await ending

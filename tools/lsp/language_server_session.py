@@ -95,8 +95,8 @@ class LanguageServerConnection:
         self._reader, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output_pipe)
         self._read_task = asyncio.create_task(self._read(stream), name="language server")
 
-    def notify(self, method: str, params: Json) -> None:
-        self._send({"method": method, "params": params})
+    def notify(self, method: str, params: Json | None = None) -> None:
+        self._send({"method": method} | ({} if params is None else {"params": params}))
 
     async def request(self, method: str, params: Json | None, seconds: float) -> Any:
         """Send a request and return the result.
@@ -110,7 +110,7 @@ class LanguageServerConnection:
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
         self._pending[request_id] = response
         try:
-            self._send({"id": request_id, "method": method, "params": params})
+            self._send({"id": request_id, "method": method} | ({} if params is None else {"params": params}))
             async with asyncio.timeout(seconds):
                 message = await response
         finally:
