@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as in FastMCP)
+LOGIN_SECONDS = 300.0  # time limit for a person to log in (as in FastMCP)
 # A token is renewed this long before it expires, but not before four fifths of its lifetime have passed.
 EARLY_SECONDS = 30.0
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
@@ -146,7 +146,7 @@ class Login:
         port: The port for redirects.
         options: The command-line options with which `coretools-mcp login` uses the same settings.
         pages: The login pages for people on other machines, used instead of the port.
-        by_proxy: Whether to use the proxies from the environment for authorization servers.
+        by_proxy: Whether to use the proxies set in the environment for authorization servers.
     """
 
     def __init__(
@@ -536,7 +536,7 @@ class Login:
     async def _is_made_elsewhere(self, old_header: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
 
-        A new token counts even if this process has already read it from the storage for a call. A token that this
+        A new token counts even if this process has already read it from storage for a call. A token that this
         process itself renewed does not count.
         """
         if await self.has_changed():
@@ -659,7 +659,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login; `None` if there is none or it is unreadable, because a new login will replace it.
+        """Return the stored login; `None` if there is none, or if it is unreadable and a new login has to replace it.
 
         Raises:
             LoginStoreUnavailableError: The store is unavailable.

@@ -107,7 +107,7 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe into the log, until its end. Does not close the pipe.
+    """Reads lines from a non-blocking pipe into the log until the pipe ends. Does not close the pipe.
 
     Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """
