@@ -290,7 +290,7 @@ class ToolIndex:
     def rank(self, query: str) -> list[tuple[int, float]]:
         """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[phrase.lower()] for phrase in _PHRASE.findall(query)]
-        # Move phrases that name an action to the front, wherever they are in the query.
+        # Move to the front any phrases that name an action, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda match: _PHRASES[match[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))

@@ -146,7 +146,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             upstream changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
             is reached differently.
-        visible_definition: The definition with invisible characters marked, if known.
+        visible_definition: The definition with invisible characters marked, if already computed.
     """
 
     kind = ToolKind.OTHER
@@ -261,7 +261,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         valid_headers = {path: name for path, name in headers.items() if _HEADER_NAME.fullmatch(name)}
         if len(valid_headers) < len(headers):
             logger.warning(
-                "the tool %s wants arguments in headers whose names are not valid in HTTP: these headers are omitted",
+                "the tool %s requests arguments in headers whose names are invalid in HTTP; these headers are omitted",
                 visible(self.upstream_name),
             )
         return valid_headers

@@ -531,7 +531,7 @@ class Upstream:
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
     def schedule_read_for_client(self, capability: str) -> anyio.Event | None:
-        """Schedule a read of a list that a client requests, if the list is old and changes to it may not be announced.
+        """Schedule a read of a list that a client requests, if the list is old and its changes may go unannounced.
 
         An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
         event is set after the read.

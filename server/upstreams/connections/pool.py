@@ -421,7 +421,7 @@ class UpstreamPool:
                 )
 
     async def before_list(self, capability: str) -> None:
-        """Read a list again before a client gets it, if the list is old and servers may not announce its changes."""
+        """Read a list again before a client gets it, if the list is old and its changes may go unannounced."""
         reads = [upstream.schedule_read_for_client(capability) for upstream in self.upstreams]
         if pending_reads := [read for read in reads if read is not None]:
             with anyio.move_on_after(REREAD_WAIT_SECONDS):

@@ -115,7 +115,7 @@ class LoginAttempt:
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
+        """Accept the redirect's address, pasted by a person. Raises a `ValueError` unless it is from this login."""
         parts = urlsplit(address.strip())
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         is_redirect = f"{parts.scheme}://{parts.netloc}{parts.path}" == self.request.redirect_uri
@@ -659,7 +659,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login; `None` if there is none, or if it is unreadable and a new login has to replace it.
+        """Return the stored login; `None` if there is none, or if it is unreadable, so that a new login can replace it.
 
         Raises:
             LoginStoreUnavailableError: The store is unavailable.
@@ -741,7 +741,7 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
     """Return the code of a redirect, after comparing the issuer character by character (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
-        raise LoginError(f"the redirect does not name {server.host} as its issuer, although that server promises to")
+        raise LoginError(f"the redirect names no issuer, although {server.host} advertises that its redirects do")
     if issuer is not None and issuer != server.issuer:
         raise LoginError(f"the redirect comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:

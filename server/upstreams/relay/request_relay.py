@@ -672,7 +672,7 @@ def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) ->
             f"to log in again, run `{login.command}`."
         )
     else:
-        return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")
+        return LoginNeededError(login, f"requires more scopes ({scopes}) for this call than the login has")
     raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
 
 

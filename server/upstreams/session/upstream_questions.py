@@ -7,8 +7,8 @@ goes to a client with a call in progress in that session. A handshake-era client
 the client can only be asked during calls, this request waits for the client's next call. That call is sent to the
 upstream only after the client has answered.
 
-A 2026-07-28 upstream returns its questions as the result of a call: `round_of` says which of them the client gets, and
-`next_round` puts the answers into the next request.
+A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
+and `next_round` puts the answers into the next request.
 
 The number of background tasks per session is bounded.
 """

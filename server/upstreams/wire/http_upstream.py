@@ -506,7 +506,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.problem)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record that a request is accepted or refused. Once this is known for all requests, report the refusals."""
+        """Record that a request was accepted or refused. Once this is known for all requests, report the refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refusals, self._refused = self._refused, {}
