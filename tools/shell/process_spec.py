@@ -113,7 +113,7 @@ class Process(Protocol):
         """Perform mounts in the namespaces of a process that the program started.
 
         Waits until that process's id can be read from the descriptor `pid_descriptor`, and raises an `OSError` on
-        failure. Until the id or the end of `pid_descriptor` can be read, other requests about the program wait.
+        failure. Until `pid_descriptor` yields the id or end of file, other requests about the program wait.
         """
         ...
 

@@ -179,7 +179,7 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 def _join(group: bytes) -> None:
     """Add this process, and everything that it starts from now on, to a control group.
 
-    The call is cached, because the kernel needs milliseconds to add a process.
+    Later calls with the same group do nothing, because the kernel needs milliseconds to add a process.
     """
     descriptor = os.open(group, os.O_WRONLY)
     try:
@@ -270,8 +270,8 @@ class Descendants:
     def pids(self) -> list[int]:
         """Return the ids of these processes, without zombies.
 
-        Processes come and go during the search, so some may be missing, or even all if every child of this process
-        exits during the search.
+        Processes come and go during the search, so some may be missing. If every child of this process exits during
+        the search, all may be missing.
         """
         return sorted(filter(_runs, self._search()))
 

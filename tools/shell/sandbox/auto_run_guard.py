@@ -6,7 +6,8 @@ renamed, so no other repository can replace it. Files in `.git` that make git ru
 
 New auto-run files are moved out of the workspace after a command. Harmless ones, such as those that `git init`,
 `clone`, `worktree` and `submodule` create, are not moved, regardless of which program created them. The scan is
-bounded: files that are nested too deeply, or are in folders beyond the limit, are neither protected nor found.
+bounded: files that are nested too deeply, or are in folders beyond the maximum number, are neither protected nor
+found.
 
 A folder that cannot be listed when a command starts is protected as a whole. If a command makes a folder inaccessible,
 the server restores access, because it runs as the folder's owner.
@@ -83,7 +84,7 @@ class AutoRunScanner:
     """Scans roots for all of the server's commands, and caches the results of unchanged folders.
 
     `consented_digests` is keyed by real path. Its values are the SHA-256 digests of the files that another tool has
-    written with consent. The caller may add such files at any time.
+    written with consent. The caller may add entries at any time.
     """
 
     def __init__(self, consented_digests: Mapping[str, str] = MappingProxyType({})) -> None:

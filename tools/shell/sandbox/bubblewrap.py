@@ -64,8 +64,8 @@ SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
 # How long a result waits for the check of files left by the command; later findings are not reported
 SETTLE_SECONDS = 8.0
 NOT_AS_INTENDED = (
-    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
-    "symlink, perhaps by another command). Run it again."
+    "The command was not run: the workspace changed while the sandbox was being set up (a folder was moved, or "
+    "replaced by a symlink, perhaps by another command). Run it again."
 )
 TOO_SLOW = (
     "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder in the "
@@ -281,8 +281,9 @@ def setup_error(error: OSError) -> ToolError:
     reason = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be created ({reason}), and nothing else would have kept it "
-        "from protected files. Try again when other commands have ended. If the disk is full, free some space first.",
+        f"The command was not run: its sandbox could not be created ({reason}), and nothing else would have kept the "
+        "command away from protected files. Try again when other commands have ended. If the disk is full, free some "
+        "space first.",
     )
 
 
