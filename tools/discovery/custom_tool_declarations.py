@@ -354,7 +354,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
 
     Args:
         output: The output of the discovery command.
-        reserved: Names that no custom tool may have: those of other tools, and the names of these tools in rules. Case
+        reserved: Names that no custom tool may have: those of other tools, and the names that rules use for them. Case
             is ignored, because people hardly notice differences in case.
 
     Raises:

@@ -1,8 +1,8 @@
 """Runs shell commands and configured programs: starts, limits and stops them, reads their output, and tracks jobs.
 
 Commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has exited.
-Processes that it left running become a background job of its client, so their output is kept. At a limit, or if its
-call is cancelled, a program is stopped together with everything that it started.
+Processes that a command left running become a background job of its client, so their output is kept. At a limit, or if
+its call is cancelled, a program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ _WHY_NO_PROGRAM = {
 class StartQueue:
     """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they exit. Starts are therefore retried in order of arrival, each until its call's
-    time is up. A start fails at once only if waiting cannot help.
+    Other programs release these resources when they exit. Starts are therefore retried in order of arrival, each
+    until its call's time is up. A start fails at once only if waiting cannot help.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ async def start_confined(
 ) -> Process:
     """Start a confined program. If that fails, release `confined_command` and raise an error.
 
-    `refusal` returns the error for an error number of the operating system, or for 0 if there is none.
+    `refusal` returns the error for an error number from the operating system, or for 0 if there is none.
     """
     process: Process | None = None
     try:
@@ -225,7 +225,7 @@ def _about_jobs(jobs: JobTable | None) -> str:
 
 
 async def _report(progress: Progress, count: int, text: str) -> None:
-    """Report the number of bytes so far, without a total, and `text`. The command continues if the report fails."""
+    """Report progress: the number of bytes so far, without a total, and `text`. Failures do not stop the command."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - the client may cause any error
@@ -330,7 +330,7 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has exited or it reaches a limit. Processes left running become a job.
+        """Run a command until its shell has exited or it reaches a limit. Processes that it left running become a job.
 
         Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
         long for a slot, or `resources_exhausted`.

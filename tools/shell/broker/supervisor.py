@@ -5,8 +5,8 @@ confined first. Each program has a channel, which is a socket to the server. Whe
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel; only the supervisor that services share receives further channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone. It notices that they are gone,
-because the other ends of its descriptors are then closed.
+A supervisor stops its programs when told to, and when the server or the broker is gone. It notices their exit, because
+the other ends of its descriptors are then closed.
 
 On Linux, which has subreapers, an orphan becomes a child of its supervisor, regardless of its session. A supervisor
 therefore finds everything that its program ever started, and `waitpid` reports when nothing is left. On other systems,

@@ -514,7 +514,7 @@ class AutoRunState:
         # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
         names = {*protected_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _parts_that_run(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
+        # The tracked files among `paths`, and those in the folders among `paths`
         tracked_files, places = TrackedFiles(), (_statuses_by_path(*item) for item in self._before.items() if is_git)
         self._tracked = {place for statuses in places for place in statuses if _is_tracked(place, tracked_files)}
         scanner.running_states.add(self)
@@ -570,7 +570,7 @@ class AutoRunState:
         )
 
     def _adds_nothing_to_run(self, path: str) -> bool:
-        """Return True if this path makes git run nothing that git did not already run before the command."""
+        """Return True if this path does not make git run anything that it did not run before the command."""
         return all(part in self._runs.get(path, ()) for part in _parts_that_run(path, self._roots))
 
     def _explains(

@@ -291,7 +291,7 @@ USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this 
 # How many times to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
 RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
-PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
+PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was just busy
 
 
 class SandboxMode(StrEnum):
@@ -395,7 +395,7 @@ class BubblewrapConfinement:
                 async with self._testing:
                     if monotonic() >= self._test_at:
                         self._tested_status = await self._test_bubblewrap(workspace_roots)
-                        # If the sandbox did not respond in time, the machine may only have been busy.
+                        # If the sandbox did not respond in time, the machine may just have been busy.
                         is_final = self._tested_status.failure != NO_ANSWER
                         self._test_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
