@@ -10,7 +10,7 @@ unless a rule or the mode allows more.
     allowed by a rule                           working view
     names an auto-run file, a hidden file or
     a path outside the workspace                needs consent, which gives access to the path
-    needs the network                           needs consent, which gives it the network
+    needs the network                           needs consent, which gives it network access
     any other                                   working view; needs consent unless the mode or a setting allows it
 """
 
@@ -186,7 +186,7 @@ class _CommandPolicy:
     def _exemption(self) -> str:
         """Return why the command may run without consent, or an empty string if it may not.
 
-        Even if it may, there can be other reasons to ask.
+        Even if it is not empty, there can be other reasons to ask.
         """
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
@@ -558,7 +558,7 @@ class _CommandPolicy:
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may also be in `/tmp`, and changes to its files do not count as reading.
+        # A workspace may also be in `/tmp`. A command that changes its files does not count as one that only reads.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (
             self._has_bubblewrap and changes_scratch_alone(command.words) and not is_inner

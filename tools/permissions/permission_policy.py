@@ -305,7 +305,7 @@ class PermissionPolicy:
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.
 
-        The reason is empty if they can. Blocking.
+        The reason is empty if they can be. Blocking.
         """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileScanner, restrictions  # noqa: PLC0415
