@@ -209,7 +209,7 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, reason, setting=CORE, source=command.source)
         for rule in self._rules.deny:
             if rule.specifier is None and rule.governs(Access.READ):
-                return self._permission(Verdict.DENY, f"{rule}: a command would read files", setting=rule.source)
+                return self._permission(Verdict.DENY, f"{rule}: any command can read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((file.setting for file in self._hidden.denied), "permissions.deny")
             reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
@@ -222,12 +222,12 @@ class _CommandPolicy:
     # Questions
 
     def _collect_reasons(self) -> _Question:
-        """Collect the reasons to ask even if `_exemption` would let the command run without consent."""
+        """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
         question = _Question()
         self._ask_about_words(question)
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
-                question.add(f"{rule}: a command reads files", rule.source)
+                question.add(f"{rule}: any command can read files", rule.source)
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
@@ -740,7 +740,7 @@ def _literal_words(rule: Rule) -> Words:
 def _current_restrictions(
     request: PolicyRequest, view: CommandView, opened_paths: frozenset[str], stores: Sequence[str]
 ) -> FileRestrictions:
-    """Return what the current rules and files deny to a command that is about to start in the view chosen for it."""
+    """Return what file rules and agent-ignore files now deny to a command that is about to start in a view."""
     request = replace(request, rules=request.rules_now())
     hidden_files = request.hidden_files()
     if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):

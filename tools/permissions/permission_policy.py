@@ -107,7 +107,7 @@ class PermissionRequest:
 
 @dataclass(slots=True)
 class PermissionPolicy:
-    """Decides by rules and the client's approval mode.
+    """Decides about calls by rules and the client's approval mode.
 
     A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. A later
     step is taken only if the earlier ones do not decide, so a refusal reveals nothing about the files that the tool
