@@ -199,7 +199,7 @@ def _matches(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) ->
 
 
 def plain_name(name: str) -> str:
-    """Return a program's base name. Empty if the command names a folder for it that is not a system folder."""
+    """Return a program's base name. Empty if the name includes a folder that is not a system folder."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 
@@ -237,8 +237,8 @@ _RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")
 def first_words(words: Words) -> str:
     """Return the literal first words of a command, from which a rule about similar commands can be made.
 
-    These are the program's name and, for a program with subcommands, scripts or modules, the word that names one. Empty
-    if no such rule is possible.
+    These are the program's name and, for a program with subcommands, scripts or modules, the name of the subcommand,
+    script or module. Empty if no such rule is possible.
     """
     *_, words = programs_run_by(words, loosely=False)
     plain = _plain_words(words)
@@ -303,9 +303,9 @@ _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
 def is_on_short_list(words: Words) -> bool:
-    """Return True if a simple command certainly only reads, even without a sandbox. Its words must be literal.
+    """Return True if it is certain that a simple command only reads, even without a sandbox. Its words must be literal.
 
-    Such commands run without consent if there is no sandbox, or together with simple commands that rules allow.
+    Such commands run without consent if there is no sandbox, or if combined with simple commands that rules allow.
     """
     literal = [word for word in words if word is not None]
     if not words or len(literal) < len(words):

@@ -10,7 +10,7 @@ unless a rule or the mode allows more.
     allowed by a rule                           working view
     names an auto-run file, a hidden file or
     a path outside the workspace                needs consent, which gives access to the path
-    needs the network                           needs consent, which gives it the network
+    needs the network                           needs consent, which gives it network access
     any other                                   working view; needs consent unless the mode or a setting allows it
 """
 
@@ -199,7 +199,7 @@ class _CommandPolicy:
     def _exemption(self) -> str:
         """Return why the command may run without consent, or an empty string if it may not.
 
-        Even if it may, there can be other reasons to ask.
+        Even if it is not empty, there can be other reasons to ask.
         """
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
@@ -222,7 +222,7 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, reason, setting=CORE, source=command.source)
         for rule in self._rules.deny:
             if rule.specifier is None and rule.governs(Access.READ):
-                return self._permission(Verdict.DENY, f"{rule}: a command would read files", setting=rule.source)
+                return self._permission(Verdict.DENY, f"{rule}: any command can read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((file.setting for file in self._hidden.denied), "permissions.deny")
             reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
@@ -235,12 +235,12 @@ class _CommandPolicy:
     # Questions
 
     def _collect_reasons(self) -> _Question:
-        """Collect the reasons to ask even if `_exemption` would let the command run without consent."""
+        """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
         question = _Question()
         self._ask_about_words(question)
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
-                question.add(f"{rule}: a command reads files", rule.source)
+                question.add(f"{rule}: any command can read files", rule.source)
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
@@ -586,7 +586,7 @@ class _CommandPolicy:
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may also be in `/tmp`, and changes to its files do not count as reading.
+        # A workspace may also be in `/tmp`. A command that changes its files does not count as one that only reads.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (
             self._has_bubblewrap and changes_scratch_alone(command.words) and not is_inner
@@ -768,7 +768,7 @@ def _literal_words(rule: Rule) -> Words:
 def _current_restrictions(
     request: PolicyRequest, view: CommandView, lifted: LiftedLimits, stores: Sequence[str]
 ) -> FileRestrictions:
-    """Return what the current rules and files deny to a command that is about to start in the view chosen for it."""
+    """Return what file rules and agent-ignore files now deny to a command that is about to start in a view."""
     request = replace(request, rules=request.rules_now())
     hidden_files = request.hidden_files()
     if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):
