@@ -87,7 +87,10 @@ class LanguageServerConnection:
         self._read_task: asyncio.Task[None] | None = None
 
     async def open(self, output_fd: int, input_fd: int) -> None:
-        """Start reading from `output_fd` and writing to `input_fd`. The connection closes both when it ends."""
+        """Start reading from `output_fd` and writing to `input_fd`.
+
+        The connection closes both descriptors when it ends.
+        """
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
@@ -346,7 +349,7 @@ class LanguageServerSession:
     program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
-    read_errors: Callable[[], str]  # returns the end of the program's standard error
+    read_errors: Callable[[], str]  # returns the last part of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden_files: HiddenFilesSnapshot  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
