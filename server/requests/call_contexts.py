@@ -57,7 +57,8 @@ class Client:
     name: str = ""  # the client's name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` outside and in plan mode, or why it has none
+    # Its `/tmp` outside plan mode, and the one in plan mode; a string is the reason why there is none.
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """Its connections for notifications outside of requests; the 2026-07-28 revision has none."""

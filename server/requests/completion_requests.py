@@ -1,6 +1,6 @@
 """Completes paths: for the `at` prompt, the last path in its line; for the file resource template, its `path`.
 
-Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
+Each request lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.
 """
 
@@ -114,7 +114,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the folder with its final slash, and the start of a name in that folder."""
+    """Return the folder with its trailing slash, and the start of a name in that folder."""
     end = max((match.end() for match in _FOLDER_END.finditer(text)), default=0)
     return text[:end], text[end:]
 

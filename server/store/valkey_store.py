@@ -92,7 +92,7 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
-            encoding_errors="replace",  # this program writes only valid text
+            encoding_errors="replace",  # replaces nothing that this program writes, which is always valid text
             **connection_options,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))

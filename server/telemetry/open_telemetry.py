@@ -214,7 +214,7 @@ class Telemetry:
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
-        """Return the attributes of a duration, each with few possible values."""
+        """Return the attributes to record with a duration; each has few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
             attributes["gen_ai.tool.name"] = self._tools(operation.tool)

@@ -102,7 +102,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the secret.")
+                raise ValueError(f"{place}.file '{path}' is not a file. Name a file that contains the secret.")
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = f"{stat.S_IMODE(status.st_mode):04o}"
                 raise ValueError(
@@ -113,7 +113,9 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
             os.close(descriptor)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        raise ValueError(f"{place}.file '{path}' cannot be read ({reason}). Name a file with the secret.") from None
+        raise ValueError(
+            f"{place}.file '{path}' cannot be read ({reason}). Name a file that contains the secret."
+        ) from None
     if not secret:
         raise ValueError(f"{place}.file '{path}' is empty. Put the secret into it.")
     return secret
