@@ -27,15 +27,15 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
-MAX_VALUES = 20_000  # values per item; validating more would delay everything else
-MAX_PARTS = 4_000  # values in an output schema; validating more would delay everything else
-MAX_INVALID = 100  # invalid places per item; beyond this, the whole item is dropped
-MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
-MAX_NAMED = 5  # invalid places per item that are named in the log
-MAX_PATTERN_CHARS = 5_000  # characters of regular expressions that are examined per schema
-MAX_GROUPS = 20  # nested groups in a regular expression; limited, because compilers recurse
-MAX_REFERENCES = 30  # chained references per value; limited, because clients recurse
-MAX_VISITED = 10_000  # schemas visited in the search for chained references
+MAX_VALUES = 20_000  # maximum number of values per item; validating more would delay everything else
+MAX_PARTS = 4_000  # maximum number of values in an output schema; validating more would delay everything else
+MAX_INVALID = 100  # maximum number of invalid places per item; beyond this, the whole item is dropped
+MAX_ROUNDS = 5  # maximum number of validation rounds per item; each removes all errors found, which may hide others
+MAX_NAMED = 5  # maximum number of invalid places per item that the log names
+MAX_PATTERN_CHARS = 5_000  # maximum total length of the regular expressions in a schema
+MAX_GROUPS = 20  # maximum depth of nested groups in a regular expression; limited, because compilers recurse
+MAX_REFERENCES = 30  # maximum number of chained references per value; limited, because clients recurse
+MAX_VISITED = 10_000  # maximum number of schemas visited in the search for chained references
 
 _BRANCH = "|"  # in error locations, marks a branch of a union
 

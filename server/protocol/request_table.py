@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_CHARS = 100  # characters of the client's name and version
+MAX_NAME_CHARS = 100  # maximum length of the client's name and version together
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
 WRONG_PARAMS = "Invalid request parameters"

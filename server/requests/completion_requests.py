@@ -21,7 +21,7 @@ Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 """Runs a call through the call flow, for the current client."""
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
 MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much
-MAX_LINE_CHARS = 16_384  # characters of the prompt's argument, or of a line to complete: four times the longest path
+MAX_LINE_CHARS = 16_384  # maximum length of the prompt's argument, or of text to complete: four times the longest path
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 

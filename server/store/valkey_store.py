@@ -151,7 +151,7 @@ class ValkeyStore:
                     is_pinged = False
                     while True:
                         message = await self._attempt(messages.get_message(timeout=ANSWER_SECONDS))
-                        if message is None:  # check whether the server is still there
+                        if message is None:  # check whether the server still responds
                             if is_pinged:
                                 raise self._available.report_failure(_NO_REPLY)
                             is_pinged = True
