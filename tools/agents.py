@@ -1,6 +1,7 @@
 """The operator's agents: programs that receive a task and print their answer.
 
-The settings create an `AgentCommand` for each agent. `run_agent` has an agent perform a task, and reports the answer.
+An `AgentCommand` is created from each agent's settings. `run_agent` has an agent perform a task, and returns the
+answer.
 """
 
 from __future__ import annotations

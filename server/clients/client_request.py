@@ -43,7 +43,7 @@ WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 DEFAULT_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
+MAX_PROGRESS = 1e300  # larger values are dropped, because some clients cannot parse integers with more digits
 TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
@@ -232,7 +232,7 @@ class Exchange:
             NotAskedError: The client could not be asked, or did not answer with a result.
         """
         if params.get("mode") == "url":
-            # Upstreams of the 2026-07-28 revision send no id, but this client's revision requires one.
+            # Upstreams of the 2026-07-28 revision send no `elicitationId`, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
             with anyio.fail_after(seconds), ASKED:

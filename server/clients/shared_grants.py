@@ -23,7 +23,7 @@ from tools.call.base_tool import ClientState
 
 logger = logging.getLogger(__name__)
 
-MAX_RULES = 1_000  # rules per client; beyond this, the oldest are dropped, and users are asked again
+MAX_RULES = 1_000  # maximum number of rules per client; beyond this, the oldest are dropped, and users are asked again
 
 
 @dataclass(frozen=True, slots=True)

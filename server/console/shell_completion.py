@@ -11,7 +11,9 @@ import shtab
 from server.console.known_clients import client_configs
 from tools.builtin.all_tools import builtin_tools
 
-_OWN_SERVERS = "coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.]\\([^. ]*\\)[.].*/\\1/p' | sort -u"
+_OWN_SERVERS = (
+    "coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.]\\([A-Za-z0-9_-]*\\)[.].*/\\1/p' | sort -u"
+)
 """A shell command that lists the servers in the current settings."""
 
 
@@ -33,7 +35,8 @@ def script(shell: str, parser: argparse.ArgumentParser, commands: Mapping[str, a
             elif argument.metavar in ("DIR", "FILE"):
                 argument.complete = shtab.DIRECTORY if argument.metavar == "DIR" else shtab.FILE
             elif words in ("config remove", "config enable", "config disable") and not argument.option_strings:
-                argument.complete = shtab.cmd(_OWN_SERVERS)
+                # `shtab.cmd` would run the command whenever zsh loads the script, instead of for each completion.
+                argument.complete = {**shtab.cmd(_OWN_SERVERS), "zsh": "{compadd -- \\$(" + _OWN_SERVERS + ")}"}
     return shtab.complete(parser, shell)
 
 

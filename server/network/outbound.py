@@ -52,7 +52,7 @@ NOT_HTTP = "its answer is not HTTP"
 
 
 class UnusableProxyError(httpx2.TransportError):
-    """The proxy from the environment cannot be used; the message says why."""
+    """The proxy that the environment sets cannot be used; the message says why."""
 
 
 class LongAnswerError(Exception):
@@ -141,14 +141,14 @@ async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(
-            "the proxy for it in the environment cannot be used: its address must begin with http:// or https://; to "
-            "ignore it, set proxy.environmentProxies to false"
+            "the proxy set for it in the environment cannot be used: its address must begin with http:// or https://; "
+            "to ignore it, set proxy.environmentProxies to false"
         ) from None
 
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Return a context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
+    """Return a TLS context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
     return httpx2.create_ssl_context()
 
 
@@ -189,7 +189,7 @@ def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
     Exception messages are not used, because they may contain addresses and secrets.
     """
     if is_proxied and not isinstance(error, UnusableProxyError):
-        return f"through the proxy from the environment, {cause_of(error)}"
+        return f"via the proxy set in the environment, {cause_of(error)}"
     for cause in _causes(error):
         match cause:
             case UnusableProxyError():

@@ -20,7 +20,7 @@ from tools.contract.display import in_one_line
 from tools.text.secrets import HIDDEN, is_secret_name, redact
 
 QUOTED_CHARS = 200  # maximum length of a quotation
-_MAX_CHECKED_CHARS = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
+_MAX_CHECKED_CHARS = 20 * QUOTED_CHARS  # how many characters are examined; markup is longer than the text in it
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses to remember; limited, because every new token adds one

@@ -61,7 +61,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
     if windows:
         path = path.lstrip("/").replace("/", "\\")
         if not _DRIVE.match(path):
-            raise UriRefusedError("On Windows, a file URI begins with a drive: file:///C:/...")
+            raise UriRefusedError("On Windows, a file URI needs a drive letter: file:///C:/...")
     return path
 
 

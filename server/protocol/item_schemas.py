@@ -1,10 +1,10 @@
 """Validates list items against the protocol's schemas, and removes parts that some clients cannot read.
 
 Many clients reject a whole list, including the tools of all other servers, because of one invalid field in one item.
-Items may be sent in any revision. Revision 2025-11-25 has every field of the other revisions, with the same
-requirements, so items are validated against that revision; only `outputSchema` may differ in the 2026-07-28 revision.
-The schemas are in a JSON file next to this module. They are compiled to pydantic validators, which are a hundred times
-faster than JSON Schema validators.
+An item may be sent to clients of any revision. Revision 2025-11-25 has every field of the other revisions, with the
+same requirements, so items are validated against that revision; only `outputSchema` may differ in the 2026-07-28
+revision. The schemas are in a JSON file next to this module. They are compiled to pydantic validators, which are a
+hundred times faster than JSON Schema validators.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
-MAX_VALUES = 20_000  # values per item; validating more would delay everything else
-MAX_PARTS = 4_000  # values in an output schema; validating more would delay everything else
-MAX_INVALID = 100  # invalid places per item; beyond this, the whole item is dropped
-MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
-MAX_NAMED = 5  # invalid places per item that are named in the log
-MAX_PATTERN_CHARS = 5_000  # characters of regular expressions that are examined per schema
-MAX_GROUPS = 20  # nested groups in a regular expression; limited, because compilers recurse
-MAX_REFERENCES = 30  # chained references per value; limited, because clients recurse
-MAX_VISITED = 10_000  # schemas visited in the search for chained references
+MAX_VALUES = 20_000  # maximum number of values per item; validating more would delay everything else
+MAX_PARTS = 4_000  # maximum number of values in an output schema; validating more would delay everything else
+MAX_INVALID = 100  # maximum number of invalid places per item; beyond this, the whole item is dropped
+MAX_ROUNDS = 5  # maximum number of validation rounds per item; each removes all errors found, which may hide others
+MAX_NAMED = 5  # maximum number of invalid places per item that the log names
+MAX_PATTERN_CHARS = 5_000  # maximum total length of the regular expressions in a schema
+MAX_GROUPS = 20  # maximum depth of nested groups in a regular expression; limited, because compilers recurse
+MAX_REFERENCES = 30  # maximum number of chained references per value; limited, because clients recurse
+MAX_VISITED = 10_000  # maximum number of schemas visited in the search for chained references
 
 _BRANCH = "|"  # in error locations, marks a branch of a union
 
@@ -53,7 +53,7 @@ _TOKEN = re.compile(
 )
 """A token of a regular expression that Python and ECMAScript parse in the same way, with or without the `u` flag."""
 
-_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # clients look for these at any depth of a schema
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # clients look for these at any depth in a schema
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
@@ -145,7 +145,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove, each with whether its key is free, and the location of its first error.
+    """Return the places to remove, and for each, whether its key is free and the location of its first error.
 
     A free key is one that the upstream chooses, such as the name of an argument, not a field of the specification.
     """
@@ -212,7 +212,7 @@ def _why_not_compiled(schema: Any) -> str:
 
 def _terminates(schema: _Schema) -> bool:
     """Return whether a validator that follows the references for a single value would finish within the limits."""
-    targets: dict[str, list[str]] = {}  # for each reference, the ones in its target that apply to the same value
+    targets: dict[str, list[str]] = {}  # for each reference, the references in its target that apply to the same value
     steps = 0
     for reference in schema.references:
         next_references, waiting = targets.setdefault(reference, []), [schema_at(schema.root, reference[1:])]

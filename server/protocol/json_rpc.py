@@ -41,7 +41,7 @@ UNSUPPORTED_PROTOCOL_VERSION = -32022
 URL_ELICITATION_REQUIRED = -32042
 
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
-MAX_DEPTH = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
+MAX_DEPTH = 150  # maximum nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_REPAIRED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that do not represent a byte of a file name
@@ -287,7 +287,7 @@ async def response_to(request: Request, work: Awaitable[Json]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message: an object with an id, or an array with such objects."""
+    """JSON that is not a JSON-RPC message: an object with an id, or an array of such objects."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered

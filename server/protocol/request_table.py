@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_CHARS = 100  # characters of the client's name and version
+MAX_NAME_CHARS = 100  # maximum length of the client's name and version together
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
 WRONG_PARAMS = "Invalid request parameters"
@@ -81,7 +81,7 @@ class Outbound(Protocol):
     async def request(self, method: str, params: Json | None) -> Json:
         """Send a request to the client and wait for the result.
 
-        Raises `MCPError` if the client answers with an error, or cannot be asked this way.
+        Raises `MCPError` if the client answers with an error, or cannot receive the request.
         """
         ...
 
@@ -98,7 +98,7 @@ class RequestOutbound(Outbound, Protocol):
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Return a context to enter while a person is asked without a request to the client."""
+        """Return a context manager to enter while a person is asked without a request to the client."""
         ...
 
 
@@ -137,7 +137,7 @@ class McpConnection:
             try:
                 self._at_end.pop()()
             except Exception:
-                logger.exception("a callback at the end of a connection failed")
+                logger.exception("a callback for the end of a connection failed")
 
     @property
     def client_name(self) -> str:
@@ -215,7 +215,7 @@ class RequestTable:
         self._notifications[method] = handler
 
     def own_capabilities(self) -> Json:
-        """Return the capabilities that have handlers in the table. Only the tool list is declared to change."""
+        """Return the capabilities that have handlers in the table. `listChanged` is true only for tools."""
         capabilities: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),

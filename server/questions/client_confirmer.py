@@ -117,7 +117,7 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Consents in later rounds of a call, because the user consented in an earlier round."""
+    """Gives consent in later rounds of a call, because the user consented in an earlier round."""
 
     async def ask(self, question: Question) -> Answer:
         """Return consent: the state of this round proves that the user consented to the same action."""

@@ -35,9 +35,9 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states; beyond this, the state that has been idle longest is dropped
-MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
-MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
+MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle one is dropped
+MAX_CALLS = 256  # maximum number of concurrent calls per network client; each keeps its result until it is read
+MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # key prefixes for clients without a token
@@ -57,7 +57,8 @@ class Client:
     name: str = ""  # the client's name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` outside and in plan mode, or why it has none
+    # Its `/tmp` outside plan mode, and the one in plan mode; a string is the reason why there is none.
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """Its connections for notifications outside of requests; the 2026-07-28 revision has none."""

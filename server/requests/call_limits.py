@@ -59,7 +59,7 @@ class CallLimits:
         if self._at_once is not None and usage.in_progress >= self._at_once:
             scope = "of this client" if key else "of clients without a token or session"
             reached = f"The number of concurrent calls {scope} has reached {usage.in_progress} (limits.callsAtOnce)"
-            return self._refuse(ctx, f"{reached}. This call was not run: wait for the running calls, then call again.")
+            return self._refuse(ctx, f"{reached}. This call was not run: call again when a running call has ended.")
         usage.in_progress += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._shared_wait(key)
@@ -71,7 +71,7 @@ class CallLimits:
             usage.in_progress -= 1
 
     async def _shared_wait(self, key: str) -> float:
-        """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""
+        """Return the seconds until a client may call again if it has reached its limit across replicas, otherwise 0."""
         # A session belongs to one replica, so its calls need no shared count.
         if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):
             return 0.0

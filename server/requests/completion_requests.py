@@ -1,6 +1,6 @@
 """Completes paths: for the `at` prompt, the last path in its line; for the file resource template, its `path`.
 
-Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
+Each request lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.
 """
 
@@ -21,7 +21,7 @@ Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 """Runs a call through the call flow, for the current client."""
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
 MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much
-MAX_LINE_CHARS = 16_384  # characters of the prompt's argument, or of a line to complete: four times the longest path
+MAX_LINE_CHARS = 16_384  # maximum length of the prompt's argument, or of text to complete: four times the longest path
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
@@ -114,7 +114,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the folder with its final slash, and the start of a name in that folder."""
+    """Return the folder with its trailing slash, and the start of a name in that folder."""
     end = max((match.end() for match in _FOLDER_END.finditer(text)), default=0)
     return text[:end], text[end:]
 

@@ -47,7 +47,7 @@ MANY_READER = "read_many_files"  # the tool that reads files for the `at` prompt
 
 AT = "at"
 PATHS = "paths"
-MAX_ERROR_CHARS = 2_000  # characters of the prompt's error, which clients show in a line or a box
+MAX_ERROR_CHARS = 2_000  # maximum length of the prompt's error message, which clients show in a line or a box
 AT_PROMPT: Wire = {
     "name": AT,
     "title": "Files (@)",

@@ -19,8 +19,8 @@ from tools.contract.tool_errors import ToolErrorType
 from tools.text.secrets import without_secrets
 
 MAX_CALLS = 200  # maximum number of calls to keep
-MAX_SUMMARY_CHARS = 200  # characters in the summary of a call's arguments
-MAX_CHECKED_CHARS = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are checked for secrets
+MAX_SUMMARY_CHARS = 200  # maximum length of the summary of a call's arguments
+MAX_CHECKED_CHARS = 4 * MAX_SUMMARY_CHARS  # how many characters of the arguments are checked for secrets
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +31,7 @@ class RecordedCall:
     began: float = field(default_factory=time.time)  # seconds since the epoch
     seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
-    size: int = 0  # characters of its result
+    size: int = 0  # length of its result in characters
     summary: str | None = None  # a summary of its arguments; `None` until `arguments` is called
 
     def arguments(self) -> str:

@@ -84,7 +84,7 @@ _COMMANDS = "run_shell_command"
 _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
     ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
-    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
+    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and web access do not",
     ApprovalMode.YOLO: "almost nothing needs the user's consent",
 }
 _CONFINED = (
@@ -446,7 +446,7 @@ class ToolRequests:
             if not texts:
                 raise ToolError(
                     ToolErrorType.UPSTREAM_UNAVAILABLE,
-                    f"The server of the skill returned no text for {uri}. Read that resource directly, or continue "
+                    f"The skill's server returned no text for {uri}. Read that resource directly, or continue "
                     "without it.",
                 )
             return "\n".join(texts)

@@ -2,10 +2,10 @@
 
 `search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
 the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call to
-the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
-`call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that dialog, all
-of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool that is
-called, which `tools.call.consent.require_consent` checks.
+the tool that it names, so the rules, questions and limits of that tool apply. A client that decides in its own dialog
+sees `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that
+dialog, all of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool
+that is called, which `tools.call.consent.require_consent` checks.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ make worse choices.
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Lower-case prefixes of the names of clients that defer tools and have their own search."""
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
-MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
-MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
-MAX_LINE_CHARS = 200  # characters of the description of each tool that is found
-MAX_ARGUMENTS = 8  # arguments named for each tool that is found
+MAX_SERVER_CHARS = 3_600  # maximum length of the server list in the description
+MAX_ABOUT_CHARS = 100  # maximum length of each server's description in that list
+MAX_LINE_CHARS = 200  # maximum length of the description of each tool that is found
+MAX_ARGUMENTS = 8  # maximum number of arguments named for each tool that is found
 
 
 @dataclass(slots=True)

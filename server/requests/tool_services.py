@@ -294,9 +294,9 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """Return the folders that a client sees as `/tmp` outside and in plan mode, or why there are none.
+        """Return the folder that a client sees as `/tmp` outside plan mode, and the one in plan mode.
 
-        The reason is empty if commands see the machine's `/tmp`.
+        A string is the reason why there is none; it is empty if commands see the machine's `/tmp`.
         """
 
         def scratch(path: str | None) -> Scratch | str:

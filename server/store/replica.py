@@ -19,7 +19,7 @@ from server.store.shared_store import MemoryStore, Store
 class Replica:
     """One process of the server."""
 
-    name: str  # a name for people, followed by a part unique to this process
+    name: str  # a human-readable name, followed by a part unique to this process
     store: Store = field(default_factory=MemoryStore)
     seal_keys: Sequence[bytes] = field(default=(), repr=False)  # from `http.stateKeys`; see `keys_for`
 
@@ -57,7 +57,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
     if kind == "memory":
         store: Store = MemoryStore()
     elif kind == "sqlite":
-        from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - loaded only if it is chosen
+        from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - loaded only if the settings choose it
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):

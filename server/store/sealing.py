@@ -159,7 +159,7 @@ class SealedRow(Generic[T]):
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
-    """Return a parser and a serialiser for rows with the fields of a dataclass."""
+    """Return a parser and a serialiser for rows that contain the fields of a dataclass."""
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 
@@ -231,7 +231,7 @@ class SealedRows(Generic[T]):
         return None
 
     async def seal_again(self, key: str, row: SealedRow[T]) -> None:
-        """Encrypt a row with the first key if another key was used, so that the other key can be retired."""
+        """Re-encrypt a row with the first key if another key was used, so that the other key can be retired."""
         if row.value is not None and not row.is_current:
             await self.write(key, row.value, row.version)
 

@@ -20,7 +20,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a missing key
-MAX_QUEUED = 1_000  # messages queued for a slow subscriber
+MAX_QUEUED = 1_000  # maximum number of messages queued for a slow subscriber
 MIN_SWEEP_KEYS = 256  # the store in memory removes expired keys only if it has at least this many keys
 
 
@@ -79,7 +79,7 @@ class Store(Protocol):
         """Write a value; with `if_version`, only if the key has that version (`ABSENT`: only if the key is missing).
 
         Returns:
-            The new version; `None` if the key's version differs.
+            The new version; `None` if the key's version differs from `if_version`.
         """
         ...
 

@@ -198,7 +198,7 @@ class SqliteStore:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose a spent answer
+        database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose the record of a spent answer
         with _transaction(database, "IMMEDIATE"):
             for statement in filter(str.strip, _TABLES.split(";")):
                 database.execute(statement)

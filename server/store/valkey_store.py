@@ -92,7 +92,7 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
-            encoding_errors="replace",  # this program writes only valid text
+            encoding_errors="replace",  # replaces nothing that this program writes, which is always valid text
             **connection_options,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
@@ -151,7 +151,7 @@ class ValkeyStore:
                     is_pinged = False
                     while True:
                         message = await self._attempt(messages.get_message(timeout=ANSWER_SECONDS))
-                        if message is None:  # check whether the server is still there
+                        if message is None:  # check whether the server still responds
                             if is_pinged:
                                 raise self._available.report_failure(_NO_REPLY)
                             is_pinged = True

@@ -1,4 +1,4 @@
-"""Measures requests from clients and to upstreams, each once, for both counters and spans.
+"""Measures each request from a client or to an upstream once, for both counters and spans.
 
 Client-chosen text is never recorded: methods come from the protocol, and names from existing tools and prompts.
 """

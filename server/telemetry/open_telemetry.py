@@ -45,7 +45,7 @@ from tools.machine.threads import THREADS
 logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 3.0  # limit for sending the last spans and metrics at shutdown
-MAX_LOG_CHARS = 300  # characters of an SDK message in this log
+MAX_LOG_CHARS = 300  # maximum length of an SDK message in this log
 MAX_LENGTHS: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), with their maximum length (from W3C, except for `traceparent`)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
@@ -214,7 +214,7 @@ class Telemetry:
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
-        """Return the attributes of a duration, each with few possible values."""
+        """Return the attributes to record with a duration; each has few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
             attributes["gen_ai.tool.name"] = self._tools(operation.tool)

@@ -20,10 +20,10 @@ from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
-VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token, if the settings name no tokens
+VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable that contains the token, if the settings name no tokens
 VARIABLE_NAME = "environment"  # the name of the token in that variable
-LEAST_CHARACTERS = 20  # minimum per token: 20 random letters and digits are 119 bits
-LEAST_KEY_CHARACTERS = 32  # minimum per key
+LEAST_CHARACTERS = 20  # minimum length of a token; 20 random letters and digits have 119 bits of entropy
+LEAST_KEY_CHARACTERS = 32  # minimum length of a key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
@@ -102,7 +102,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the secret.")
+                raise ValueError(f"{place}.file '{path}' is not a file. Name a file that contains the secret.")
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = f"{stat.S_IMODE(status.st_mode):04o}"
                 raise ValueError(
@@ -113,7 +113,9 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
             os.close(descriptor)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        raise ValueError(f"{place}.file '{path}' cannot be read ({reason}). Name a file with the secret.") from None
+        raise ValueError(
+            f"{place}.file '{path}' cannot be read ({reason}). Name a file that contains the secret."
+        ) from None
     if not secret:
         raise ValueError(f"{place}.file '{path}' is empty. Put the secret into it.")
     return secret

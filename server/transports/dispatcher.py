@@ -96,7 +96,7 @@ class Incoming:
     size: int = 0
     scope: anyio.CancelScope | None = None  # cancels the task that processes it, once started
     task: asyncio.Task[None] | None = None  # the task that processes it
-    round: int = 0  # the number of the group of requests that it started in
+    round: int = 0  # the number of the group of requests in which it started
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
     is_done: bool = False  # no more messages are sent for this request
 
@@ -142,8 +142,8 @@ class Dispatcher:
     The cost of a client that reads nothing is bounded. There are limits on the number of requests in progress, on their
     size, and on the number that start together. The first limit is lower while many responses are unread; while too
     many are unread, only requests in `AT_ONCE` start. Other requests wait unparsed; if too many are waiting, reading
-    pauses. A question to the client lifts that last limit, because the answer may come after any number of requests;
-    surplus requests are then refused.
+    pauses. While a question to the client is open, waiting requests do not pause reading, because the answer may come
+    after any number of requests; surplus requests are refused instead.
     """
 
     def __init__(self, outgoing: Outgoing, on_resume: Callable[[], None], *, is_bounded: bool = True) -> None:
@@ -344,14 +344,14 @@ class Dispatcher:
                 outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancellation))))
 
     async def send_notification(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Send a notification to the client, or drop it if the client is gone or only waits for responses."""
+        """Send a notification to the client, or drop it if the client is gone or will send nothing more."""
         if self._ended.is_set() or self._is_input_ended:
             return
         outgoing.put(encoded(fields_of(Notification(method, params))))
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
-        """Cancel an unanswered request. The client may reuse its id at once."""
+        """Cancel an unanswered request. The client may reuse the request's id at once."""
         del self.unanswered[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
@@ -536,7 +536,8 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
-        # From 2026-07-28 clients, only cancellations are expected. The dispatcher handles them; all else is ignored.
+        # From 2026-07-28 clients, only cancellations are expected, which the dispatcher handles. Other notifications
+        # are ignored.
         elif not self._is_modern:
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)

@@ -249,7 +249,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client does not accept an event stream, but only the response.
+    """The stream of a request whose client accepts a JSON response, but no event stream.
 
     Other messages go to the stream `elsewhere`, or are dropped if it is `None`.
     """
@@ -268,7 +268,7 @@ class AnswerStream(RequestStream):
 class ClientWatch:
     """Detects that the client of a request has left, and wakes the reader of its stream.
 
-    Watching starts after a moment, because most requests are answered before that.
+    Watching starts after a moment, because most requests are answered before then.
     """
 
     def __init__(self, receive: Receive, stream: EventStream) -> None:

@@ -317,7 +317,7 @@ class OpenRequests:
 class WebApp(Starlette):
     """Both transports and the health checks as one application.
 
-    It is Starlette with a shortcut to `/mcp`, and without redirects: a slash at the end of a path is ignored instead.
+    It is Starlette with a shortcut to `/mcp`, and without redirects: a trailing slash is ignored instead.
     Not all clients follow redirects, and a redirect would lead to the host in the request and bypass a proxy's TLS.
     """
 

@@ -114,7 +114,7 @@ class Backpressure:
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; always free in a network server
+STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; never full in a network server
 
 
 class Outgoing(Protocol):

@@ -241,7 +241,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """A wire with threads, for descriptors that the event loop cannot poll: files, and all descriptors on Windows."""
+    """A wire that uses threads, for descriptors that the event loop cannot poll: files, and on Windows all others."""
 
     _read_task: asyncio.Task[None] | None = None
     _write_task: asyncio.Task[None] | None = None

@@ -84,9 +84,9 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": DECLARED_EXTENSIONS,
 }
-"""The capabilities that a listing session announces.
+"""The capabilities that a listing session declares.
 
-It announces all capabilities, because some servers list fewer items to clients with fewer capabilities.
+It declares all capabilities, because some servers list fewer items to clients with fewer capabilities.
 """
 
 STATUS_URI = "coretools://upstreams"
@@ -100,9 +100,9 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams whose skills were never requested before
+FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams whose skills have never been requested
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` gets no other `skills/list` request
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is sent no `skills/list` request
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Result = TypeVar("Result")
@@ -144,7 +144,7 @@ class OwnOffer:
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     registry: ToolRegistry  # where tools are published
-    served_over: Literal["stdio", "network"]  # stdio has one client; the network may have many
+    served_over: Literal["stdio", "network"]  # over stdio there is one client; over the network there may be many
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
     own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
@@ -296,7 +296,7 @@ class UpstreamRouter:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # Announce the extensions even if no upstream has them yet, because an upstream may add skills later without
+            # Declare the extensions even if no upstream has them yet, because an upstream may add skills later without
             # a notification.
             welcome = as_mapping(await call_next(ctx))
             extensions = dict(ANNOUNCED_EXTENSIONS)
@@ -458,7 +458,7 @@ class UpstreamRouter:
         """Return the skills of all upstreams for a client, without their files.
 
         Upstreams do not announce changes to their skills, so with `is_fresh`, each list is requested again, except from
-        upstreams that recently timed out. Otherwise, only lists that were never requested before are requested, with a
+        upstreams that recently timed out. Otherwise, only lists that have never been requested are requested, with a
         short time limit. If an upstream exceeds the limit, its last known skills are returned.
         """
 

@@ -462,8 +462,8 @@ def test_it_is_found_to_work_and_the_attempt_leaves_nothing(started: Runner, tmp
     ("readable", "writable", "what"),
     [
         ([], [], "the probe's program cannot be run in it"),
-        (["/"], [], "it does not confine: a command read a file outside the sandbox"),
-        ([], ["/"], "it does not confine: a command wrote outside its workspace"),
+        (["/"], [], "it does not confine commands as it should: one read a file outside the sandbox"),
+        ([], ["/"], "it does not confine commands as it should: one wrote outside its workspace"),
     ],
 )
 async def test_rules_that_hold_too_little_or_too_much_are_found_out(

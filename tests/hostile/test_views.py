@@ -704,7 +704,7 @@ async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_ou
             inner.rename(place.private / "tmp" / "gone-2")
             inner.symlink_to(f"/oldroot{place.outside}/new")
 
-        with pytest.raises(ToolError, match="changed while its sandbox was set up"):
+        with pytest.raises(ToolError, match="changed while the sandbox was being set up"):
             await place.run("echo ran", view, before_mounts=swap_it)
         assert [path.name for path in place.outside.iterdir()] == ["file"]
         assert (place.outside / "file").read_text() == "SECRET"

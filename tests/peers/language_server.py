@@ -156,7 +156,7 @@ while (message := receive()) is not None:
         met["watched"] += 1
     elif method == "exit":
         if BEHAVIOUR == "records":
-            Path("exited").touch()
+            Path("exited").write_text("with parameters" if "params" in message else "without parameters")
         break
     elif identity is not None:
         if BEHAVIOUR == "edits" and method != "initialize":

@@ -194,7 +194,7 @@ class Discovery:
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
-        """Apply changed settings, and discover again if discovery has already been started."""
+        """Apply changed settings, and repeat the discovery if it has already been started."""
         if settings == self._settings:
             return
         self._settings = settings
@@ -210,7 +210,7 @@ class Discovery:
                 await self.finished.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover again and update the registry. Errors are reported in the returned state."""
+        """Discover the tools and update the registry. Errors are reported in the returned state."""
         async with self._lock:
             while True:
                 with anyio.CancelScope() as self._current:
@@ -258,7 +258,7 @@ class Discovery:
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:
-            # The server and all other tools must continue after any failure.
+            # The server and all other tools must keep working after any failure.
             logger.exception("the discovery of custom tools failed")
             return None, "The discovery failed because of an internal error. The log has details."
         last_output = (

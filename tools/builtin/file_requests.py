@@ -61,7 +61,10 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {display_path(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread. An edit still requires `read_file`, because the model may not see the resource."""
+        """Read the file in a thread.
+
+        An edit still requires `read_file`, because the client may not show the resource to the model.
+        """
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -75,8 +78,8 @@ class FileResourceTool(PathReader[FileResourceParams]):
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
-                            f"'{location.shown}' is {size:,} bytes long and is not text. A resource may have at most "
-                            f"{MAX_BLOB_BYTES:,} bytes. Open the file by its path.",
+                            f"'{location.shown}' is {size:,} bytes long and is not text. Such a resource may be at "
+                            f"most {MAX_BLOB_BYTES:,} bytes long. Open the file by its path.",
                         )
                     try:
                         part = InlineDataPart(file_type.mime_type, file.whole(context.signal), "")

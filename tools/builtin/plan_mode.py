@@ -20,7 +20,7 @@ MAX_PLAN_CHARS = 30_000  # about as much as a question can show; the user has to
 class EnterPlanModeTool(BuiltinTool[ToolParams]):
     """Enters plan mode. This needs no consent, because it only removes rights.
 
-    `exit_plan_mode` asks the user to restore them.
+    `exit_plan_mode` restores them with the user's consent.
     """
 
     name = "enter_plan_mode"

@@ -81,7 +81,8 @@ class ReadFileTool(PathReader[ReadFileParams]):
         for name, value in line_window.items():
             if coerce(arguments.setdefault(name, value), _INTEGER) != value:
                 raise InvalidToolParamsError(
-                    self.name, "'start_line'/'end_line' and 'offset'/'limit' mean different lines; give one pair."
+                    self.name,
+                    "'start_line'/'end_line' and 'offset'/'limit' select different lines; give only one pair.",
                 )
         return arguments
 

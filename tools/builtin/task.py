@@ -101,7 +101,8 @@ class TaskTool(BuiltinTool[TaskParams]):
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
             raise InvalidToolParamsError(
-                self.name, f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' is one of: {names}."
+                self.name,
+                f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' must be one of: {names}.",
             )
         if not params.prompt.strip() or "\0" in params.prompt:
             raise InvalidToolParamsError(

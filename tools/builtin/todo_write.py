@@ -135,7 +135,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
             if description is not None and fields.setdefault("content", description) != description:
                 raise InvalidToolParamsError(
                     self.name,
-                    "'content' and 'description' of a todo mean the same but have different values; give one.",
+                    "'content' and 'description' are the same field of a todo, but their values differ; give only one.",
                 )
             if isinstance(identity := coerce(fields.get("id"), {"type": "string"}), str):
                 used_ids.add(identity)

@@ -40,7 +40,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     name = "list_changes"
     title = "List changes"
     display_name = "ListChanges"
-    description = "List your last file changes (history), for undo_change. Excludes changes by commands."
+    description = "List your recent file changes (history) for undo_change. Excludes changes by commands."
     kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
@@ -95,7 +95,7 @@ class UndoParams(ToolParams):
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Undoes one change. The permission rules for editing the file apply. Each call looks up its change only once."""
+    """Undoes one change. The permission rules for editing the file apply. Each call looks up the change only once."""
 
     name = "undo_change"
     title = "Undo change"

@@ -225,7 +225,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if it is ready."""
+        """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if that is ready."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """Return what this call touches, for permission rules. Blocks on disk reads and has no side effects.

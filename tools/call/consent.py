@@ -174,7 +174,7 @@ def grants_for(
 def choices_for(
     details: ConfirmationDetails | None, permission: Permission, client: ClientState, *, saves: bool
 ) -> tuple[Choice, ...]:
-    """Return the answers to offer for a call. An anonymous client is offered none that last for a session.
+    """Return the answers to offer for a call. An anonymous client is offered no answers that last for a session.
 
     Args:
         details: The action that needs consent.
@@ -198,10 +198,10 @@ def choices_for(
             title = f"Always allow every tool of {details.server_name} {scope}"
             choices.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
     if client.grants is not None and permission.offers_sandboxed:
-        title = f"Always allow any command that stays in the sandbox without a network, {scope}"
+        title = f"Always allow any command that stays in the sandbox and has no network access, {scope}"
         choices.append(Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,)))
     if saves and grants:
-        choices.append(Choice(Decision.SAVE, f"Always allow {titles}, saved in your settings", rules))
+        choices.append(Choice(Decision.SAVE, f"Always allow {titles} (saved in your settings)", rules))
     return (*choices, DENY)
 
 
@@ -239,13 +239,14 @@ def question_of(judgement: Judgement, arguments: Mapping[str, Any], description:
 async def require_consent(
     answer: Answer | Unavailable, judgement: Judgement, context: ToolContext, policy: PermissionPolicy
 ) -> None:
-    """Return only if there is consent and nothing has changed since.
+    """Return only if there is consent and it is still valid.
 
     Raises:
-        ExecutionDeniedError: There is no consent, or something has changed since. The message says why and what to do.
+        ExecutionDeniedError: There is no consent, or it is no longer valid. The message gives the reason and says what
+            to do.
     """
     tool, permission = judgement.tool, judgement.permission
-    # If the question is from the model, the tool itself reports the answer, or that there is none.
+    # If the question is from the model, the tool itself reports the answer or its absence.
     if not isinstance(judgement.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
             # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
@@ -281,7 +282,7 @@ async def require_consent(
             f"The user agreed to an earlier version of the tool, and {reason}, so nothing was done. Read the tool's "
             "current description. If you still need it, repeat the call: the user will be asked about this version."
         )
-    # Tools that edit files compare the states themselves, while other writers are locked out.
+    # Tools that edit files make this check themselves, while other writers are locked out.
     if judgement.state and not isinstance(judgement.details, EditConfirmation):
         current_details = await tool.should_confirm_execute(judgement.params, context)
         if current_details is not None and current_details.state != judgement.state:
@@ -325,7 +326,7 @@ def refuse(permission: Permission) -> NoReturn:
     """Refuse a call that is denied.
 
     Raises:
-        ExecutionDeniedError: Always. The message says why, that nothing was done, and what to do.
+        ExecutionDeniedError: Always. The message gives the reason, says that nothing was done, and says what to do.
     """
     way_out = permission.way_out
     if not way_out:
@@ -362,7 +363,7 @@ def _refusal(judgement: Judgement, answer: Answer) -> str:
             )
         case ConsentChannel.NOBODY_CAME:
             return (
-                "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
+                "Nobody answered the question on the dashboard in time, so nothing was done. Ask the user to run "
                 "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the call "
                 "once the dashboard is open."
             )

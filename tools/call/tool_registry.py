@@ -68,7 +68,7 @@ class ToolRegistry:
         self._rebuild()
 
     def replace_tool(self, tool: AnyTool) -> None:
-        """Replace the built-in tool of the same name. Calls in progress finish with the old one."""
+        """Replace the built-in tool of the same name. Calls in progress finish with the old tool."""
         self._builtin[tool.name] = tool
         self._rebuild()
 
@@ -133,8 +133,8 @@ class ToolRegistry:
         by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
         by_spelling.update(COUNTERPARTS)
         nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
-        # Also suggest upstream tools whose name without the upstream's alias is the given name and, if the given name
-        # includes an alias, a similarly named tool of the upstream with the most similar alias.
+        # Also suggest upstream tools whose name without the upstream's alias is the given name. If the given name
+        # includes an alias, also suggest a similarly named tool of the upstream with the most similar alias.
         nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
         alias, between, suffix = key.partition(BETWEEN)
         if between:

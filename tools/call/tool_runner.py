@@ -240,8 +240,8 @@ class LateProgress:
     """Reports the progress of one call, unless the call finishes quickly.
 
     Clients built on the TypeScript SDK reject a progress notification that arrives right before the result of its call,
-    because they handle the result first and then no longer know the call. Qwen Code then shows the server as
-    disconnected.
+    because they handle the result first and then no longer know the call's progress token. Qwen Code then shows the
+    server as disconnected.
     """
 
     def __init__(self, progress: Progress, description: str) -> None:
@@ -252,7 +252,7 @@ class LateProgress:
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once, or, until the first one has been sent, store it in place of the previous one."""
+        """Send a report at once or, until the first reports have been sent, store it. Only the latest is stored."""
         if self.report_task is not None and self.report_task.done():
             await self._send(progress, total, message)
         else:

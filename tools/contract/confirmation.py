@@ -55,7 +55,7 @@ class McpConfirmation(_Details):
     """Consent to call a tool of an upstream server."""
 
     server_name: str  # the upstream's alias in this server's configuration
-    tool_name: str  # the tool's name at the upstream
+    tool_name: str  # the tool's name on the upstream server
     arguments: Mapping[str, Any]
 
 

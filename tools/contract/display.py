@@ -30,7 +30,7 @@ MAX_QUESTION_BYTES = 32_000
 # Limit for arguments and prompts. Rendering 10 MB in full would block every client for seconds.
 MAX_BLOCK_CHARS = 400_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
-# Limit for a display next to the result, because most clients give every block to the model.
+# Limit for the display that accompanies a result, because most clients pass every content block to the model.
 MAX_BLOCK_BYTES = 4_096
 TOTALS_BYTES = 80  # bytes reserved in the block for the line with the totals
 MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; a longer one is truncated
@@ -263,7 +263,7 @@ def _join_limited(pieces: Iterable[str]) -> tuple[str, bool]:
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # A command is its own description, and the description of an edit says more than its title.
+    # A command needs no description, and an edit needs no title, because its description says more.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     title = [] if isinstance(question.details, EditConfirmation) else [visible_line(question.details.title)]
     lines = [*head, *title, *parts.before]

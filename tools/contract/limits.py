@@ -28,8 +28,8 @@ class Limits:
     line_chars: int = 2_000  # characters after which a line is truncated (2,000 in Gemini CLI)
     list_entries: int = 100  # entries of one listing, or files of one glob (100 in Qwen Code)
     grep_matches: int = 100  # matching lines of one search (100 in Gemini CLI)
-    read_many_files: int = 100  # files of one `read_many_files`
-    read_many_chars: int = 100_000  # characters of one `read_many_files`
+    read_many_files: int = 100  # files in one result of `read_many_files`
+    read_many_chars: int = 100_000  # characters in one result of `read_many_files`
 
 
 class MediaHandling(StrEnum):

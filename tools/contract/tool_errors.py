@@ -151,9 +151,9 @@ class ExhaustedError(ToolError):
     def __init__(self, shortage: str, effect: str = NOTHING_DONE) -> None:
         super().__init__(
             ToolErrorType.RESOURCES_EXHAUSTED,
-            f"The server is short of resources: {shortage}. {effect} Make fewer calls at once and try again a "
-            "little later. If that fails, tell the user to check the server's limits (`ulimit -a`, and those of its "
-            "container).",
+            f"The server is short of resources: {shortage}. {effect} Make fewer calls at the same time, and try "
+            "again a little later. If that fails, tell the user to check the server's limits (`ulimit -a`, and those "
+            "of its container).",
         )
         self.why = shortage
 

@@ -48,7 +48,7 @@ UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
 
 
 class ForeignParameter(NamedTuple):
-    """A parameter of similar tools in other programs."""
+    """A parameter that similar tools in other programs have."""
 
     own: frozenset[str] | None = None  # lower-case values that request what happens anyway; `None` means any value
     way: str = ""  # a sentence that says what to do instead, for other values
@@ -92,7 +92,8 @@ def rename(
         if canonical in renamed and renamed[canonical] != value:
             raise InvalidToolParamsError(
                 tool,
-                f"'{original_names[canonical]}' and '{name}' mean the same but have different values; give only one.",
+                f"'{original_names[canonical]}' and '{name}' are two names for the same parameter but have different "
+                "values; give only one.",
             )
         if canonical not in renamed or name == canonical:
             original_names[canonical] = name

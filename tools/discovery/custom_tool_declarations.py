@@ -166,7 +166,7 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
 MAX_REFERENCES = 2_000
 MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
-_COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
+_COERCED = ("boolean", "integer", "array", "object")  # types whose values models often write as strings
 # Keywords whose checks may take a very long time, and whose steps cannot be counted to enforce a limit. The tool itself
 # must check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
@@ -307,7 +307,7 @@ MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because ev
 MAX_WARNINGS = 20  # maximum number of warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
-_FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
+_FULL = f"at most {MAX_TOOLS:,} tools with a total of {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
 # Keys under which a declaration may contain its schema. The first one that is present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
@@ -354,7 +354,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
 
     Args:
         output: The output of the discovery command.
-        reserved: Names that no custom tool may have: those of other tools, and the names of these tools in rules. Case
+        reserved: Names that no custom tool may have: those of other tools, and the names that rules use for them. Case
             is ignored, because people hardly notice differences in case.
 
     Raises:

@@ -1,7 +1,7 @@
 """The operator's two commands: one declares the custom tools, the other runs them.
 
-The first command prints JSON, and the second may do so too. JSON is parsed only if parsing is quick, and it is checked
-before it is passed on.
+The first command prints JSON, and the second may do so too. JSON is parsed only if it has few enough values to be
+parsed quickly, and it is checked before it is passed on.
 """
 
 from __future__ import annotations

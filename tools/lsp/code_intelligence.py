@@ -1,8 +1,8 @@
 """Manages language servers: one for each combination of workspace folder, language and client rights.
 
 A server is started on first use and has its own cache folder. If a sandbox works, the server runs in it with a reading
-view (`ViewKind.READING`) and without a network. Idle servers are stopped after a while. All language servers exit when
-this server exits, even if it crashes.
+view (`ViewKind.READING`) and without network access. Idle servers are stopped after a while. All language servers exit
+when this server exits, even if it crashes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ServerStart:
 
 
 class CodeIntelligence:
-    """Starts, keeps and stops language servers.
+    """Starts, reuses and stops language servers.
 
     Args:
         starter: Starts the programs, and ensures that they exit when this server exits.
@@ -228,7 +228,7 @@ class CodeIntelligence:
         Args:
             start: The server to start, as returned by `session_or_start`.
             agreed_state: The `state` that the user agreed to for this start only, or an empty string.
-            is_granted: Whether a rule or the approval mode allows the start in any `state`.
+            is_granted: Whether a rule or the approval mode allows the start regardless of its `state`.
 
         Raises:
             ToolError: The server cannot be started, or it needs consent that nobody has given.
@@ -299,8 +299,8 @@ class CodeIntelligence:
             reason = os.strerror(error_number) if error_number else "the process that starts programs died"
             return ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"The language server {one_line(program)} could not be started: {reason}. Use grep_search; if it keeps "
-                "failing, tell the user.",
+                f"The language server {one_line(program)} could not be started: {reason}. Use grep_search. If the "
+                "server keeps failing to start, tell the user.",
             )
 
         read_fd, write_fd = os.pipe()
@@ -328,10 +328,10 @@ class CodeIntelligence:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
                     with suppress(ResponseError, ConnectionEndedError, TimeoutError):
-                        await session.connection.request("shutdown", {}, EXIT_SECONDS)
-                        session.connection.notify("exit", {})
-                        with anyio.move_on_after(EXIT_SECONDS):
-                            await session.connection.ended.wait()
+                        await session.connection.request("shutdown", None, EXIT_SECONDS)
+                    session.connection.notify("exit")
+                    with anyio.move_on_after(EXIT_SECONDS):
+                        await session.connection.ended.wait()
                     session.connection.end("was stopped")
                 watch.cancel()
                 await ending

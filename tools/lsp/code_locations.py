@@ -39,7 +39,7 @@ _KINDS = (  # the protocol's symbol kinds, in the order of their numbers
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A place in a response, with its description."""
+    """A code location in a server's response, with its description."""
 
     uri: Any
     start: DocumentPosition
@@ -106,7 +106,7 @@ class _FileLines:
 
 @dataclass(slots=True)
 class PlaceFormatter:
-    """Describes places for one client. Blocking, because it reads the lines of the places.
+    """Describes places for one client. Blocking, because it reads the lines at those places.
 
     The caller has already checked that the client may read `requested_file`.
     """
@@ -118,7 +118,7 @@ class PlaceFormatter:
     _remaining_chars: int = MAX_CHARS
 
     def hidden_by(self, place: CodePlace) -> str:
-        """Return what hides a place from the client, such as a rule, or an empty string."""
+        """Return what hides a place from the client (such as a rule); empty if nothing does."""
         return self._file_of(place).hidden_by
 
     def format_line(self, place: CodePlace) -> str:

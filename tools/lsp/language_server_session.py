@@ -87,7 +87,10 @@ class LanguageServerConnection:
         self._read_task: asyncio.Task[None] | None = None
 
     async def open(self, output_fd: int, input_fd: int) -> None:
-        """Start reading from `output_fd` and writing to `input_fd`. The connection closes both when it ends."""
+        """Start reading from `output_fd` and writing to `input_fd`.
+
+        The connection closes both descriptors when it ends.
+        """
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
@@ -95,8 +98,8 @@ class LanguageServerConnection:
         self._reader, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output_pipe)
         self._read_task = asyncio.create_task(self._read(stream), name="language server")
 
-    def notify(self, method: str, params: Json) -> None:
-        self._send({"method": method, "params": params})
+    def notify(self, method: str, params: Json | None = None) -> None:
+        self._send({"method": method} | ({} if params is None else {"params": params}))
 
     async def request(self, method: str, params: Json | None, seconds: float) -> Any:
         """Send a request and return the result.
@@ -110,7 +113,7 @@ class LanguageServerConnection:
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
         self._pending[request_id] = response
         try:
-            self._send({"id": request_id, "method": method, "params": params})
+            self._send({"id": request_id, "method": method} | ({} if params is None else {"params": params}))
             async with asyncio.timeout(seconds):
                 message = await response
         finally:
@@ -346,7 +349,7 @@ class LanguageServerSession:
     program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
-    read_errors: Callable[[], str]  # returns the end of the program's standard error
+    read_errors: Callable[[], str]  # returns the last part of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden_files: HiddenFilesSnapshot  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result

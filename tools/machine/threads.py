@@ -22,7 +22,8 @@ from tools.machine.process_limits import start_thread
 OutcomeT = TypeVar("OutcomeT")
 
 MAX_THREADS = 32  # maximum number of threads with work that is not abandoned
-# Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
+# Maximum number of extra threads. They replace threads that are busy with abandoned work, which may wait for a file
+# system forever
 MAX_STUCK = 64
 # Bytes of address space per thread; they limit the number of threads if the address space is limited. A thread's stack
 # takes an eighth of these bytes.
@@ -95,7 +96,7 @@ class _Inbox:
                 else:
                     future.set_exception(failure)
         finally:
-            if self._outcomes:  # memory ran out; the remaining outcomes must not wait for the next one
+            if self._outcomes:  # memory ran out; the remaining outcomes must not wait for a new one
                 self._wake()
 
 
@@ -254,7 +255,7 @@ class Threads:
                 job = self._next_after(job)
 
     def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
-        """Return a thread's next work after `job`, or `None` to make it wait. Runs in the thread."""
+        """Return a thread's next work after `job`, or `None` if there is none yet. Runs in the thread."""
         next_job: _Job[Any] | None = None
         is_delivered_soon = False
         with self._lock:

@@ -121,7 +121,8 @@ class CommandPaths:
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """Return True if a rule can allow a simple command.
 
-        It can if the simple command works in the workspace, and no part of the whole command uses files in `/tmp`.
+        A rule can do so if the simple command works in the workspace, and no part of the whole command uses files in
+        `/tmp`.
         """
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch

@@ -7,7 +7,7 @@ view limits what the command can do, even if its words were misunderstood.
 The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
 as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different
 place than the grammar does. Therefore every byte is checked. Each node must be of a listed kind and end where bash ends
-it. Outside of nested nodes, it must contain nothing that bash evaluates.
+it. Outside of nested nodes, its text must contain nothing that bash evaluates.
 """
 
 from __future__ import annotations

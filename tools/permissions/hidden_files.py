@@ -56,7 +56,7 @@ MAX_CACHED_TREES = 100  # maximum cached combinations of a workspace and a set o
 _DENIED, _ASKED, _IGNORED, _PROTECTED, _PROTECTED_UNLESS_ASKED = (1 << number for number in range(5))
 _DENY_BITS = _DENIED | _PROTECTED
 _READ_BITS, _EDIT_BITS = _DENIED | _ASKED | _IGNORED, _PROTECTED | _PROTECTED_UNLESS_ASKED
-# If a folder has the kind of result in the key, it need not be searched for the kinds of results in the value
+# Keyed by a folder's kind of result: the kinds of results for which the folder need not be searched
 _COVERED_BITS = {
     _DENIED: _READ_BITS | _EDIT_BITS, _ASKED: _ASKED, _IGNORED: _IGNORED, _PROTECTED: _EDIT_BITS,
     _PROTECTED_UNLESS_ASKED: _PROTECTED_UNLESS_ASKED,
@@ -305,7 +305,7 @@ class _Scan:
 
 
 class _Walk:
-    """Walks through a folder and its subfolders. Reads only those that have changed since the last walk."""
+    """Walks through a folder and its subfolders. Reads only folders that have changed since the last walk."""
 
     def __init__(
         self,
@@ -526,8 +526,8 @@ class _RuleTree:
         The file or folder (`real`) is outside the workspace, or is the target of a symlink. Rules refer to it by
         `rule_path`. The results are added to `scan`.
         """
-        # If the same patterns match the real path with the same number of leading components, the scan of the workspace
-        # finds the same results at the real path.
+        # If the real path is in the workspace, and the same leading components of the same patterns match it, the scan
+        # of the workspace finds the same results there.
         if is_inside(real, self.roots) and leads <= self._all_patterns.leading(real):
             return
         remainders = [(pattern, pattern.components_after(number)) for pattern, number in leads]
@@ -611,7 +611,7 @@ class HiddenFileScanner:
         return tree.scan() if tree is not None else HiddenFiles()
 
     def stores_hidden(self, workspace: Workspace, hidden_files: HiddenFiles, rules: Rules) -> tuple[str, ...]:
-        """Return the real paths of repositories' data folders that store hidden files. Blocking.
+        """Return the real paths of the repository data folders in which hidden files are stored. Blocking.
 
         Checks the repositories around and inside the workspace folders. The result includes repositories that cannot be
         checked.
@@ -651,34 +651,42 @@ class HiddenFileScanner:
             return self._trees[key]
 
 
+@dataclass(frozen=True, slots=True)
+class LiftedLimits:
+    """Real paths in which consent lifts limits on files."""
+
+    asked: frozenset[str] = frozenset()  # files that rules ask about before reading are visible
+    ignored: frozenset[str] = frozenset()  # files that agent-ignore files hide are visible
+    protected: frozenset[str] = frozenset()  # files that rules ask about before editing are writable
+
+
 def restrictions(
     hidden_files: HiddenFiles,
     kind: ViewKind,
     *,
-    opened_paths: Collection[str],
+    lifted: LiftedLimits,
     is_asked: bool,
     rules: Rules,
     workspace: Workspace,
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `opened_paths` are the real paths that consent opens to the command. `is_asked` is true if the user was asked
-    about the command.
+    `is_asked` is true if the user was asked about the command.
     """
     roots = workspace.roots
     masked_files = [
         *hidden_files.denied,
-        *(part for file in hidden_files.asked for part in remaining_parts(file, opened_paths)),
+        *(part for file in hidden_files.asked for part in remaining_parts(file, lifted.asked)),
     ]
     for file in hidden_files.ignored:
         # A command that can change files sees the folders that agent-ignore files hide, because programs need folders
         # such as `node_modules`. If the user was asked, the command also sees single files that agent-ignore files
         # hide.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
-        masked_files += remaining_parts(file, opened_paths) if hides else ()
+        masked_files += remaining_parts(file, lifted.ignored) if hides else ()
     read_only = [
         *hidden_files.protected,
-        *(part for file in hidden_files.protected_unless_asked for part in remaining_parts(file, opened_paths)),
+        *(part for file in hidden_files.protected_unless_asked for part in remaining_parts(file, lifted.protected)),
     ]
     strict = (*rules.deny, *(() if is_asked else rules.ask))
     bare = [rule for rule in strict if rule.specifier is None and rule.governs(Access.WRITE)]

@@ -107,7 +107,7 @@ class PermissionRequest:
 
 @dataclass(slots=True)
 class PermissionPolicy:
-    """Decides by rules and the client's approval mode.
+    """Decides about calls by rules and the client's approval mode.
 
     A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. A later
     step is taken only if the earlier ones do not decide, so a refusal reveals nothing about the files that the tool
@@ -305,16 +305,16 @@ class PermissionPolicy:
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.
 
-        The reason is empty if they can. Blocking.
+        The reason is empty if they can be. Blocking.
         """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
-        from tools.permissions.hidden_files import HiddenFileScanner, restrictions  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileScanner, LiftedLimits, restrictions  # noqa: PLC0415
 
         self._scanner = scanner = self._scanner or HiddenFileScanner()
         rules = self.rules_of(rights)
         hidden_files = scanner.scan(workspace, rules)
         file_restrictions = restrictions(
-            hidden_files, ViewKind.READING, opened_paths=(), is_asked=False, rules=rules, workspace=workspace
+            hidden_files, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
         )
         stores = scanner.stores_hidden(workspace, hidden_files, rules) if file_restrictions.masked else ()
         return with_stored(file_restrictions, stores), hidden_files.problem

@@ -24,7 +24,7 @@ _CACHE_NS = 50_000_000  # nanoseconds for which symlink targets are cached, beca
 
 
 class MalformedRuleError(ValueError):
-    """A rule cannot be parsed. The message says why, and how to write the rule."""
+    """A rule cannot be parsed. The message gives the reason and says how to write the rule."""
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
@@ -52,8 +52,8 @@ class CommandSpecifier:
     """The simple shell commands that a rule applies to.
 
     A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. The
-    pattern `git log *` means the same. `npm run test*` also matches `npm run tests`, because no space precedes the
-    star. A star may be anywhere in a pattern.
+    pattern `git log *` is equivalent. `npm run test*` also matches `npm run tests`, because no space precedes the star.
+    A star may be anywhere in a pattern.
     """
 
     pattern: str  # as written, with single spaces; `git:*` becomes `git *`
@@ -71,8 +71,8 @@ class PathSpecifier:
     """The paths that a rule applies to, in `.gitignore` syntax. A pattern for a folder includes all its contents.
 
     `//x` is an absolute path, and `~/x` is relative to the home folder. Any other pattern is relative to each workspace
-    folder. A pattern without a slash matches a name at any depth, and in rules that deny or ask, anywhere on the
-    machine.
+    folder. A pattern without a slash matches a name at any depth. In rules that deny or ask, it also matches outside
+    the workspace.
     """
 
     rules: RuleList
@@ -148,7 +148,7 @@ def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything under it, or `None` if none can match it."""
+    """Return the pattern for exactly this absolute path and everything under it, or `None` if no pattern can match."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     pattern = _SPECIAL.sub(r"\\\g<0>", path)
@@ -263,7 +263,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
     if not name or any(character.isspace() for character in name):
         raise MalformedRuleError("a rule must be Name or Name(specifier), such as Read or Bash(git log *)")
     if parenthesis and not rest.endswith(")"):
-        raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing after it")
+        raise MalformedRuleError("its parenthesis is not closed at the end; end the rule with a closing parenthesis")
     rule_name = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
     if ANYTHING in rule_name:
         tools = frozenset(

@@ -53,8 +53,8 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
     """Return the settings in a file, with their sections, that may make git run a program or work in another folder.
 
-    If a line is not understood, it and the rest of the file count as one such setting. `is_work_tree` returns True if a
-    value of `core.worktree` is harmless.
+    A line that is not understood counts, together with the rest of the file, as one such setting. `is_work_tree`
+    returns True if a value of `core.worktree` is harmless.
     """
     # Do not try to understand a file with control characters. Git itself ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):

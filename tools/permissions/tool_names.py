@@ -70,7 +70,7 @@ def names_of_server(server: str) -> tuple[str, ...]:
 
 
 def names_of_any_tool(server: str) -> tuple[str, ...]:
-    """Return names that only rules about a whole server match: the server's own, and those of a tool called NUL.
+    """Return names that only rules about a whole server match: the server's names, and those of a tool called NUL.
 
     No tool is called NUL, so a rule about tools matches only if its pattern covers all tools of the server.
     """
@@ -104,5 +104,5 @@ def rule_for(name: str) -> str:
 
 
 def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tool's own name, which is the first of `names`, and the others that `one_meaning` leaves unchanged."""
+    """Return the tool's own name (the first of `names`) and the other names that `one_meaning` leaves unchanged."""
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

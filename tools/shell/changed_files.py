@@ -67,7 +67,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
             return None
         path, parent_scope = pending.pop()
         if path in state.folders:
-            continue  # a workspace folder inside another one, which has already been scanned
+            continue  # this workspace folder is inside another one, so it has already been scanned
         try:
             with workspace.open_folder(path) as folder:
                 entries = folder.entries()

@@ -1,8 +1,8 @@
-"""Runs shell commands and configured programs: starts, reads, limits and stops them, and tracks background jobs.
+"""Runs shell commands and configured programs: starts, limits and stops them, reads their output, and tracks jobs.
 
 Commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has exited.
-Processes that it left running become a background job of its client, so their output is kept. At a limit, or if its
-call is cancelled, a program is stopped together with everything that it started.
+Processes that a command left running become a background job of its client, so their output is kept. At a limit, or if
+its call is cancelled, a program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the l
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
 STARTER_LOST = (
-    "The process that starts programs died, and it is unknown whether the {} had begun. Check before you try again."
+    "The process that starts programs died, and it is unknown whether the {} had started. Check before you try again."
 )
 _WHY_NO_COMMAND = {
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
@@ -92,8 +92,8 @@ _WHY_NO_PROGRAM = {
 class StartQueue:
     """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they exit. Starts are therefore retried in order of arrival, each until its call's
-    time is up. A start fails at once only if waiting cannot help.
+    Other programs release these resources when they exit. Starts are therefore retried in order of arrival, each
+    until its call's time is up. A start fails at once only if waiting cannot help.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ async def start_confined(
 ) -> Process:
     """Start a confined program. If that fails, release `confined_command` and raise an error.
 
-    `refusal` returns the error for an error number of the operating system, or for 0 if there is none.
+    `refusal` returns the error for an error number from the operating system, or for 0 if there is none.
     """
     process: Process | None = None
     try:
@@ -225,7 +225,7 @@ def _about_jobs(jobs: JobTable | None) -> str:
 
 
 async def _report(progress: Progress, count: int, text: str) -> None:
-    """Report the number of bytes so far, without a total, and `text`. The command continues if the report fails."""
+    """Report progress: the number of bytes so far, without a total, and `text`. Failures do not stop the command."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - the client may cause any error
@@ -278,7 +278,7 @@ async def _watch(
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
     environment: Mapping[str, str] = field(repr=False)
-    timeout_seconds: float = 120.0  # default for calls (as in Qwen Code)
+    timeout_seconds: float = 120.0  # default time limit of a call (as in Qwen Code)
     silence_seconds: float = 0.0  # longest time without output; 0 means no limit
     max_concurrent: int = MAX_CONCURRENT  # concurrent foreground commands
     has_network: bool = True  # whether commands may use the network
@@ -330,7 +330,7 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has exited or it reaches a limit. Processes left running become a job.
+        """Run a command until its shell has exited or it reaches a limit. Processes that it left running become a job.
 
         Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
         long for a slot, or `resources_exhausted`.
@@ -389,8 +389,8 @@ class CommandRunner(Runner):
             name = errno.errorcode.get(number, str(number))
             refused_program = "the sandbox's program" if confined_command.engine is Engine.BUBBLEWRAP else "it"
             fallback = (
-                f"the operating system refused {refused_program} ({name}); try once more, and if it fails again, tell "
-                "the user"
+                f"the operating system refused to start {refused_program} ({name}); try once more, and if it fails "
+                "again, tell the user"
             )
             if not number:
                 return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, STARTER_LOST.format("command"))
@@ -448,7 +448,7 @@ class ProgramRunner(Runner):
             if not number:
                 return ToolError(ToolErrorType.EXECUTION_FAILED, STARTER_LOST.format("program"))
             name = one_line(os.path.basename(request.argv[0]))
-            reason = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
+            reason = _WHY_NO_PROGRAM.get(number, "the operating system refused to start it")
             message = f"The program '{name}' was not started: {reason}. Tell the user if it keeps failing."
             return ToolError(ToolErrorType.EXECUTION_FAILED, message)
 

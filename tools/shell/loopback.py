@@ -1,7 +1,7 @@
 """The loopback network of a client's commands: one command can reach a server that another has started.
 
 The loopback is a network namespace that has only a loopback interface, so it has no connections to the outside in
-either direction. bubblewrap creates the namespace, because few other programs are allowed to. Open descriptors then
+either direction. Bubblewrap creates the namespace, because few other programs are allowed to. Open descriptors then
 keep the namespace alive without a process in it, and each command joins it.
 """
 

@@ -254,7 +254,7 @@ class PrivateFolders:
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
     def make_scratch(self, path: str) -> None:
-        """Create the folder at a path from `scratch_of` if it does not exist. Blocking."""
+        """Create the folder at a path that `scratch_of` returned, if it does not exist. Blocking."""
         self._make(os.path.dirname(path))
         make_open_folder(path)
 

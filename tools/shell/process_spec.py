@@ -20,7 +20,7 @@ class ResourceLimits:
     """Limits of the operating system for a command and everything it starts (`setrlimit`). `None` means unchanged."""
 
     file_bytes: int | None = None  # maximum size of a file
-    processes: int | None = None  # maximum processes of the user, including those already running; no effect for root
+    processes: int | None = None  # maximum number of processes of the user, including running ones; no effect for root
     core_bytes: int | None = 0
     group: str | None = None  # the file through which to join a control group (`cgroup.procs`)
 
@@ -113,7 +113,7 @@ class Process(Protocol):
         """Perform mounts in the namespaces of a process that the program started.
 
         Waits until that process's id can be read from the descriptor `pid_descriptor`, and raises an `OSError` on
-        failure. Until the id or the end of `pid_descriptor` can be read, other requests about the program wait.
+        failure. Until `pid_descriptor` yields the id or end of file, other requests about the program wait.
         """
         ...
 

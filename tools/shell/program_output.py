@@ -323,7 +323,7 @@ class OutputWindow:
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return the last lines, including an incomplete one."""
+    """Return the last lines, including an incomplete line at the end."""
     data = output.tail(WINDOW_BYTES)
     end = output.total
     if not is_over:
@@ -344,7 +344,10 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWind
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return the lines from a position (at most `output.total`), or from the first kept byte after it."""
+    """Return the lines that start at a position, or at the first kept byte after it.
+
+    The position is at most `output.total`.
+    """
     total, file = output.total, output.file
     start, data = position, b""
     if position < output.tail_start and file is not None and position < file.kept_bytes:

@@ -30,7 +30,7 @@ def default_limits() -> ResourceLimits:
     if sys.platform != "win32" and not is_root():
         import resource  # noqa: PLC0415 - POSIX only
 
-        # Count the user's threads. Without `/proc`, assume that there are `PROCESSES` of them.
+        # Count the user's threads. Without `/proc`, assume that the user has `PROCESSES` threads.
         running = 0
         try:
             for name in filter(str.isdigit, os.listdir("/proc")):

@@ -94,7 +94,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return the content for the model about a finished command. `directory` is the folder that the call named."""
+    """Return the content that tells the model about a finished command. `directory` is the folder named in the call."""
     output, status, request = command.shown_output, command.exit, command.request
     lines: list[str] = []
     if directory is not None:
@@ -270,8 +270,8 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         hints.append(
             "With network access, a command uses the machine's loopback. A server that a command without network "
-            "access has started can be reached only by such commands: name no other hosts in them, and do not set "
-            "needs."
+            "access has started can be reached only by such commands. To run one, name no other hosts in it, and do "
+            "not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         hints.append(
@@ -279,8 +279,8 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
         )
     if not is_landlock and _NO_SOCKET.search(text):
         hints.append(
-            "Commands cannot create UNIX sockets, not even for their own processes (managers and fork servers of "
-            "multiprocessing, tmux, agents). Use pipes or a port on 127.0.0.1, or ask the user to run the command."
+            "Commands cannot create UNIX sockets, not even for their own processes (multiprocessing managers "
+            "and fork servers, tmux, ssh-agent). Use pipes or a port on 127.0.0.1, or ask the user to run the command."
         )
     ends = _ENDS_PROCESSES[command.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
@@ -329,7 +329,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
-            "be write-protected, because there are too many. The command could change the most deeply nested ones."
+            "be write-protected, because there are too many. The command was able to change the most "
+            "deeply nested of them."
         )
     if changes.not_lasting:
         notes.append(
@@ -356,7 +357,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
 
 
 def _list_items(items: Sequence[_ItemT], format_item: Callable[[_ItemT], str]) -> str:
-    """Join items for a sentence. If there are many, name only the first ones."""
+    """Join items for a sentence. Name only the first `MAX_NAMED`, and count the rest."""
     remainder = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
     return ", ".join(map(format_item, items[:MAX_NAMED])) + remainder
 
@@ -411,7 +412,7 @@ def _running_facts(running: RunningProgram) -> dict[str, Any]:
 
 
 def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
-    """Return the message for the model about a command that was stopped at a limit."""
+    """Return the message that tells the model about a command that was stopped at a limit."""
     output, seconds = command.shown_output, command.request.timeout_seconds
     if command.ending is Ending.SILENT:
         reason = (
@@ -434,7 +435,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
 
 
 def job_content(job: Job, output: ShownOutput) -> str:
-    """Return the content for the model about a command that was started in the background."""
+    """Return the content that tells the model about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(

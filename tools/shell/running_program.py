@@ -103,7 +103,7 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Stop all the program's processes, and read the last output. Shielded and bounded."""
+        """Stop all the program's processes, then read the remaining output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()

@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")  # no leading zeros, which some parsers read as octal
 _LAST_PORT = 65_535
-_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters that are not encoded in a path and a query
+_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and query that are left unencoded
 
 
 class UrlError(ValueError):
@@ -130,8 +130,8 @@ def parse_url(text: str) -> UrlTarget:
 
 
 # IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`
-# depends on the version of Python. One more address only looks public: in Azure, 168.63.129.16 leads each virtual
-# machine to its host.
+# depends on the version of Python. One more address only looks public: in Azure, each virtual machine reaches
+# its host at 168.63.129.16.
 _V4_CLOSED = tuple(
     IPv4Network(text)
     for text in (
@@ -243,12 +243,12 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 class WebRules:
     """Rules for the URLs that may be opened, and limits on what is read."""
 
-    # Private hosts, addresses and networks that may be opened, in the forms that `PrivateHosts` accepts
+    # Allowed private hosts, addresses and networks, in the forms that `PrivateHosts` accepts
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
-    # The highest compression ratio allowed for content larger than `free_bytes`. The ratio of ordinary text is about
-    # 10, and the maximum of gzip is about 1,000
+    # The highest compression ratio allowed for content larger than `free_bytes`. The ratio is about 10 for ordinary
+    # text, and at most about 1,000 for gzip
     max_ratio: int = 200
     free_bytes: int = 1 << 20  # content up to this size may have any compression ratio
     max_redirects: int = 5  # maximum number of redirects to follow
@@ -258,7 +258,7 @@ class WebRules:
 
 
 class AddressGuard:
-    """Looks up the addresses of hosts, and refuses those that may not be opened."""
+    """Looks up the addresses of hosts, and refuses hosts, ports and addresses that are not allowed."""
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
         self._allowed_ports = rules.allowed_ports
@@ -284,7 +284,7 @@ class AddressGuard:
         """Return the addresses to connect to, in the order in which to try them.
 
         Raises:
-            ToolError: `web_refused` if the host may not be opened; `web_unreachable` if it has no address.
+            ToolError: `web_refused` if the URL may not be opened; `web_unreachable` if no address of the host is found.
         """
         self.check(target)
         addresses = await self.look_up(target)
@@ -305,13 +305,13 @@ class AddressGuard:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"The address of {target.host} cannot be looked up: no name server answers. This machine may have no "
-                "network.",
+                "network connection.",
             ) from None
         if not address_texts:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"The host {target.host} has no address. Check the spelling of the URL; if it is right, this machine "
-                "may have no network.",
+                "may have no network connection.",
             )
         return [ip_address(text) for text in address_texts]
 

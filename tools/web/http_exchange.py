@@ -38,7 +38,7 @@ _NO_KEEPALIVE = httpx.Limits(max_keepalive_connections=0)
 
 
 class Truncation(StrEnum):
-    """Why a body is incomplete. Each value ends a sentence about the page."""
+    """Why a body is incomplete. Each value completes a sentence about the response."""
 
     SIZE = "it is larger than the limit for one page"
     RATIO = "it decompresses to far more data than an ordinary page"
@@ -179,7 +179,7 @@ class _Decompressor:
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._stream: Any = None  # created when compressed data arrives; without it, a body is complete
+        self._stream: Any = None  # created when compressed data arrives; `None` counts as complete
         self.consumed = 0  # raw bytes that have been decompressed so far
 
     @property

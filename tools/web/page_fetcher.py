@@ -42,7 +42,7 @@ class PageCache:
         self._max_pages = pages
         self._max_chars = chars
         self._clock = clock
-        # Each page with its time of expiry; the oldest page comes first
+        # Each page with its expiry time; the oldest page comes first
         self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()
         self._chars = 0
 
@@ -114,7 +114,7 @@ class PageFetcher:
 def format_page(
     page: Page, start: int, length: int, *, question: str, other_urls: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """Build the result for one part of a page: at most `length` characters, from the index `start`.
+    """Build the result for one part of a page: at most `length` characters, starting at the index `start`.
 
     If a line ends in the last tenth of the part, the part is cut after that line.
 
@@ -124,7 +124,7 @@ def format_page(
         length: The maximum number of characters.
         question: The caller's question, which the result repeats.
         other_urls: Further URLs in the call, which were not fetched.
-        is_refetched: Whether a later part was requested, but the page was not in the cache.
+        is_refetched: Whether a later part was requested of a page that was not in the cache.
     """
     response, total = page.response, len(page.text)
     url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)

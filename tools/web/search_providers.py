@@ -100,7 +100,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "tavily": _Interface(
         title="Tavily",
         url="https://api.tavily.com/search",
-        # "advanced" is the thorough mode, which Qwen Code uses too.
+        # "advanced" is the thorough mode, which Qwen Code also uses.
         build_parameters=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },
@@ -137,7 +137,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # As Google documents it, the key is a parameter in the URL.
+        # Google documents the key as a parameter in the URL.
         build_parameters=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
@@ -150,8 +150,8 @@ PROVIDERS: Mapping[str, _Interface] = {
         ),
         refusals={
             400: f"the API key or the search engine's id is probably wrong. The operator sets {SETUP['google']}.",
-            403: "the API key may not use Custom Search, or its daily limit was reached. The operator can check "
-            "both in Google's console.",
+            403: "the API key is not allowed to use Custom Search, or its daily limit was reached. The operator can "
+            "check both in Google's console.",
             410: "Google has ended Custom Search. The operator can set up another provider.",
         },
     ),
@@ -236,8 +236,8 @@ class SearchProvider:
             raise self._error(f"sent an incomplete response: {response.truncation}. Try again later.")
         if len(response.body) > MAX_RESPONSE_BYTES:
             raise self._error(
-                f"answered with {len(response.body):,} bytes, far more than a list of results; the limit is "
-                f"{MAX_RESPONSE_BYTES:,}. Request fewer results."
+                f"answered with {len(response.body):,} bytes, far more than a list of results needs; the limit "
+                f"is {MAX_RESPONSE_BYTES:,}. Request fewer results."
             )
         text = response.body.decode("utf-8-sig", "replace")
         if len(key) >= MIN_SECRET_CHARS:

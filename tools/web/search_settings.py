@@ -38,7 +38,7 @@ class ProviderSettings:
     # A full URL to use instead of the provider's own, or `None`; for SearXNG, the URL of the instance
     url: str | None = None
     api_key: str = field(default="", repr=False)  # empty for SearXNG
-    search_engine_id: str = ""  # the id that Google gives to a search engine, which decides which pages are searched
+    search_engine_id: str = ""  # the id of a Google search engine, which determines the pages that are searched
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
 be allowed. The connection goes to one of these addresses, and TLS still verifies the host's name. Each redirect is a
-new request with all checks. Nothing that browsers or HTTP clients usually add is sent (cookies, credentials, secrets
-from the environment), and no proxies are used, because `exchange` supports none of this.
+new request with all checks. The opener sends no cookies and no secrets from the environment, and uses no proxies,
+because `exchange` supports none of this.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class FairLimit:
 @dataclass(frozen=True, slots=True)
 class WebRequest:
     url: str  # as received, unchecked
-    method: str = "GET"  # only a GET follows redirects
+    method: str = "GET"  # redirects are followed only for GET
     # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
     # Whether the address comes from the operator's settings. Such an address may be private and have any port.
     # Its redirects are not followed, because they may lead to an address that is not in the settings.
     is_trusted_endpoint: bool = False
-    # The client's key, which keeps one client from taking all slots; empty for an anonymous client
+    # The client's key, so that one client cannot take all slots; empty for an anonymous client
     client_key: str = ""
 
 
@@ -173,8 +173,9 @@ class UrlOpener:
                         raise _redirect_error(target, f"'{brief(onward.url)}', but {limit_note}")
                     target = onward
                     continue
-                # Consent and permission rules covered only the requested host. Another host is not opened, even if it
-                # only adds `www.`. Ask the guard, so that the model does not try an address that would be refused.
+                # Consent and permission rules covered only the requested host. A redirect to another host is not
+                # followed, even if that host only adds `www.`. Ask the guard, so that the model does not try an
+                # address that would be refused.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url

@@ -38,7 +38,7 @@ from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
 logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
-MAX_BYTES = 2 << 20  # limit per server; five hundred tools take less than half a megabyte
+MAX_BYTES = 2 << 20  # maximum size of a server's file; five hundred tools take less than half a megabyte
 MAX_TOTAL_BYTES = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed

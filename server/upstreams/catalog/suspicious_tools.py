@@ -1,6 +1,6 @@
 """Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof. It does not block a tool; only a missing or outdated approval does.
+A label is a reason to look, not proof. It does not block a tool; only a missing or outdated approval does.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ NAME_SHARE = 0.3  # weight of a capitalised query word that no tool contains, us
 # How many words directly after the first query word must match a tool's name, keywords or title for a different action
 # to be ignored
 NAMED = 2
-# The part of the sum of a query's shares that exceeds the first number is multiplied by the second.
+# If the shares of a query's words add up to more than the first number, the excess is multiplied by the second.
 LONG, BEYOND = 2.5, 0.2
 # Coverage factors if a tool lacks the query's action, and if no tool contains the query's first word
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9
@@ -171,7 +171,7 @@ _ACTION_GROUPS, _THING_GROUPS = (
 )
 _DELETING = stem("delete")
 _GROUPS = _ACTION_GROUPS + _THING_GROUPS
-_OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of each word's groups
+_OF_WORD: dict[str, list[int]] = defaultdict(list)  # the indexes in `_GROUPS` of each word's groups
 for _number, _group in enumerate(_GROUPS):
     for _word in _group:
         _OF_WORD[_word].append(_number)
@@ -290,7 +290,7 @@ class ToolIndex:
     def rank(self, query: str) -> list[tuple[int, float]]:
         """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[phrase.lower()] for phrase in _PHRASE.findall(query)]
-        # Move phrases that name an action to the front, wherever they are in the query.
+        # Move to the front any phrases that name an action, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda match: _PHRASES[match[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))

@@ -105,7 +105,7 @@ class ToolHistory:
             log.warning(message, alias, MAX_REMEMBERED)
         self._records[alias] = unlisted_records | listed_records
         for name in changed_names[:MAX_LOGGED_NAMES]:
-            warning = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
+            warning = f"upstream {alias} has changed its tool '{name}'; the next call to it needs consent"
             log.warning("%s", visible_line(warning))
         if len(changed_names) > MAX_LOGGED_NAMES:
             log.warning("upstream %s has changed further tools (%d)", alias, len(changed_names) - MAX_LOGGED_NAMES)
@@ -146,7 +146,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             upstream changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
             is reached differently.
-        visible_definition: The definition with invisible characters marked, if known.
+        visible_definition: The definition with invisible characters marked, if already computed.
     """
 
     kind = ToolKind.OTHER
@@ -236,7 +236,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """The upstream's own schema, with invisible characters marked only in text for people."""
+        """The upstream's schema. Invisible characters are marked only in text such as titles and descriptions."""
         return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
     def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
@@ -261,7 +261,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         valid_headers = {path: name for path, name in headers.items() if _HEADER_NAME.fullmatch(name)}
         if len(valid_headers) < len(headers):
             logger.warning(
-                "the tool %s wants arguments in headers whose names are not valid in HTTP: these headers are omitted",
+                "the tool %s requests arguments in headers whose names are not valid in HTTP; the headers are omitted",
                 visible(self.upstream_name),
             )
         return valid_headers
@@ -348,7 +348,7 @@ class BlockedMCPTool(DiscoveredMCPTool):
     """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
 
     Args:
-        approve: Approves the tool as it was shown; runs instead of a call.
+        approve: Approves the tool as it was shown; called instead of the upstream.
         is_current: Returns whether the tool is still blocked for the same reason.
         in_file: Whether approvals go into the lock file. If they go into the store, the command that writes
             approvals to the file is not suggested, because a change to the file invalidates the approvals in the store.

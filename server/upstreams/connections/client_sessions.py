@@ -209,8 +209,9 @@ class ClientSessions:
                         not session.era.is_modern
                         and options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
                     ):
-                        # File servers request the roots right after the handshake. If a server requested them during
-                        # the first call, that request would end with the call, and the call would run without roots.
+                        # File servers request the roots right after the handshake. If such a server requested the roots
+                        # during the first call, that request would end with the call, and the call would run without
+                        # roots.
                         await session.flush()
                         if await session.questions.wait_for_roots() or options.client_capabilities.get("roots") is None:
                             await session.flush()

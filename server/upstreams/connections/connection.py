@@ -1,6 +1,6 @@
 """One upstream, owned by one task, which connects, reads the lists, watches for changes, and reconnects after a loss.
 
-This task opens and closes connections; other tasks send requests through them. While the upstream is down, such a
+This task opens and closes connections; other tasks send requests through them. While the upstream is down, a
 request fails at once, with an error that gives the upstream's state.
 """
 
@@ -212,7 +212,7 @@ class Upstream:
         prepare: Does the expensive processing of a list before the list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
-        by_proxy: Whether to use the proxy from the environment.
+        by_proxy: Whether to use the proxy set in the environment.
     """
 
     def __init__(
@@ -265,7 +265,8 @@ class Upstream:
         self._no_retry_before = 0.0
         self._stale: dict[str, bool] = {}  # keyed by capability: whether the upstream announced a change
         self._change_noted = anyio.Event()
-        self._last_reads: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
+        # Keyed by capability: when its lists were last read, or scheduled to be read
+        self._last_reads: dict[str, float] = {}
         self._lists_reread = anyio.Event()  # set after the next read
         self._warnings = set[str]()
         # Whether the server has lost the latest session, and the next attempt to connect is not over yet.
@@ -522,12 +523,15 @@ class Upstream:
         self._change_noted.set()
 
     def session_began(self) -> None:
-        """Schedule reads of older lists when a client has a new session, because the server may have been restarted."""
+        """After opening a client's session, schedule a read of each list that is not recent.
+
+        The upstream may have been restarted since that list was read.
+        """
         for capability in sorted(self._last_reads):
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
     def schedule_read_for_client(self, capability: str) -> anyio.Event | None:
-        """Schedule a read of a list that a client requests, if the list is old and changes to it may not be announced.
+        """Schedule a read of a list that a client requests, if the list is old and its changes may go unannounced.
 
         An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
         event is set after the read.

@@ -86,7 +86,7 @@ class _Logins:
     """The logins to one upstream."""
 
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
-    closed: str = ""  # why no more logins can be opened; empty if they can
+    closed: str = ""  # why no more logins can be opened; empty if logins can be opened
 
     def close(self, reason: str) -> None:
         self.closed = reason
@@ -104,7 +104,7 @@ class UpstreamPool:
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
         reserved_names: Names that upstream tools never get.
-        by_proxy: Whether to use the proxies from the environment for remote servers.
+        by_proxy: Whether to use the proxies set in the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
 
@@ -421,7 +421,7 @@ class UpstreamPool:
                 )
 
     async def before_list(self, capability: str) -> None:
-        """Read a list again before a client gets it, if the list is old and servers may not announce its changes."""
+        """Read a list again before a client gets it, if the list is old and its changes may go unannounced."""
         reads = [upstream.schedule_read_for_client(capability) for upstream in self.upstreams]
         if pending_reads := [read for read in reads if read is not None]:
             with anyio.move_on_after(REREAD_WAIT_SECONDS):
@@ -430,9 +430,9 @@ class UpstreamPool:
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until the upstream has sent its current lists or cannot be reached, up to the call timeout.
+        """Wait until the upstream has sent its current lists or cannot be reached, but no longer than its call timeout.
 
-        Does nothing unless some of its lists are known only from the last run.
+        Does nothing unless some of the upstream's lists are known only from the last run.
         """
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):

@@ -45,7 +45,7 @@ _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 752
 ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_SHOWN_CHARS = 200  # characters of an address that a message quotes
+_SHOWN_CHARS = 200  # maximum number of characters of an address quoted in a message
 _SUCCESS, _INVALID = (200, 201), (400, 422)  # HTTP status codes for success, and for an invalid request
 _DETAIL = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
@@ -206,7 +206,7 @@ class AuthorizationServerClient:
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
                 "token_endpoint_auth_method": method,
-                # OpenID Connect Registration, 2: a native client may only redirect to this machine.
+                # OpenID Connect Registration, 2: a native client's http redirect URIs must be loopback addresses.
                 "application_type": "web" if redirect_uri.startswith("https:") else "native",
                 "software_id": "coretools-mcp",
                 "software_version": VERSION,
@@ -227,7 +227,7 @@ class AuthorizationServerClient:
         if client.token_endpoint_auth_method in _SECRET_METHODS and not client.client_secret:
             raise server.problem("registered this program for authentication with a secret, but issued no secret")
         if client.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
-            raise server.problem("requires a client authentication that this program does not support")
+            raise server.problem("requires a client authentication method that this program does not support")
         return client
 
     def authorization_request(

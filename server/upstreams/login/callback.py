@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
 OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
-REQUEST_BYTES = 1 << 16  # maximum size of one request with its headers; an authorization code has a few hundred bytes
-REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
+REQUEST_BYTES = 1 << 16  # maximum size of one request with its headers; an authorization code takes a few hundred bytes
+REQUEST_SECONDS = 10.0  # time limit for receiving a request, because browsers open connections that they never use
 PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two requests
 MAX_PARAMETERS = 50
 MAX_CONNECTIONS = 32
@@ -175,7 +175,7 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
-        # Checking `Host` prevents DNS rebinding: a foreign page's request would contain that page's host name.
+        # Checking `Host` prevents DNS rebinding: a request from another website would contain that site's host name.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None

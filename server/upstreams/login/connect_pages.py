@@ -46,7 +46,7 @@ _NO_COOKIE = (
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # the cookies that this server creates
 # No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server controls.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
-    "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
+    "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers submit forms with the origin `null`
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -80,7 +80,7 @@ class ConnectPages:
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
         self._origin = f"{scheme}://{self._host}"
-        # With the prefix `__Host-`, no other host of the domain can set the cookie.
+        # With the prefix `__Host-`, no other host in the domain can set the cookie.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
@@ -159,7 +159,7 @@ class ConnectPages:
         browser = self._browser_of(request)
         if link is None:
             return _page_response(404, _NOT_OPEN)
-        if browser is None or request.headers.get("origin") != self._origin:  # a foreign page may have sent the form
+        if browser is None or request.headers.get("origin") != self._origin:  # another site may have submitted the form
             return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
-MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
+MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 
 _VERSION = 1  # version of the files' format
 _SUFFIX, _LOCK_SUFFIX = ".json", ".lock"

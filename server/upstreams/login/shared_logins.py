@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
+LOCK_SECONDS = 20.0  # longer than a renewal (aborted after 15 s) and its requests to the store take
 CHECK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
 # After this long without a check, a lock may have changed unnoticed. Requests to a store that does not respond time out
 # sooner than this.
@@ -187,7 +187,7 @@ class SharedLogins:
     async def _seal_again(self) -> bool:
         """Re-encrypt with the first key all logins that another key encrypted, so that the other key can be retired.
 
-        Skips logins that are locked. Returns whether no login was skipped.
+        Skips logins that are locked, and returns false if there were any.
         """
         is_done = True
         for key in await self._index_keys():

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as in FastMCP)
+LOGIN_SECONDS = 300.0  # time limit for a person to log in (as in FastMCP)
 # A token is renewed this long before it expires, but not before four fifths of its lifetime have passed.
 EARLY_SECONDS = 30.0
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
@@ -115,7 +115,7 @@ class LoginAttempt:
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
+        """Accept the redirect's address, pasted by a person. Raises a `ValueError` unless it is from this login."""
         parts = urlsplit(address.strip())
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         is_redirect = f"{parts.scheme}://{parts.netloc}{parts.path}" == self.request.redirect_uri
@@ -146,7 +146,7 @@ class Login:
         port: The port for redirects.
         options: The command-line options with which `coretools-mcp login` uses the same settings.
         pages: The login pages for people on other machines, used instead of the port.
-        by_proxy: Whether to use the proxies from the environment for authorization servers.
+        by_proxy: Whether to use the proxies set in the environment for authorization servers.
     """
 
     def __init__(
@@ -536,7 +536,7 @@ class Login:
     async def _is_made_elsewhere(self, old_header: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
 
-        A new token counts even if this process has already read it from the storage for a call. A token that this
+        A new token counts even if this process has already read it from storage for a call. A token that this
         process itself renewed does not count.
         """
         if await self.has_changed():
@@ -659,7 +659,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login; `None` if there is none or it is unreadable, because a new login will replace it.
+        """Return the stored login; `None` if there is none, or if it is unreadable, so that a new login can replace it.
 
         Raises:
             LoginStoreUnavailableError: The store is unavailable.
@@ -741,7 +741,7 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
     """Return the code of a redirect, after comparing the issuer character by character (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
-        raise LoginError(f"the redirect does not name {server.host} as its issuer, although that server promises to")
+        raise LoginError(f"the redirect names no issuer, although {server.host} advertises that its redirects do")
     if issuer is not None and issuer != server.issuer:
         raise LoginError(f"the redirect comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:

@@ -35,7 +35,7 @@ PULSE_SECONDS = 5.0  # interval of progress notifications during a login, becaus
 
 @dataclass(eq=False, repr=False, slots=True)
 class LoginQuestions:
-    """Asks clients to have people log in at an authorization server."""
+    """Asks clients to have people log in with an authorization server."""
 
     seconds: float  # the time limit for an answer
     is_local: bool  # whether the clients' users are on this machine

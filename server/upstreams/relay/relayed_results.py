@@ -61,7 +61,7 @@ MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
 WRITE_SECONDS = 10.0  # time limit for writing the file
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
-GOOD_LINE_CHARS = 100  # a shorter part of split JSON shares its line with the next part
+GOOD_LINE_CHARS = 100  # when JSON is split, a shorter part stays on one line with the next part
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
@@ -373,7 +373,7 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, cal
             )
         case BusyError(limit=limit):
             message = (
-                f"The server {alias} is busy: its limit for concurrent requests (mcpServers.{alias}.maxConcurrent: "
+                f"The server {alias} is busy: its limit on concurrent requests (mcpServers.{alias}.maxConcurrent: "
                 f"{limit}) was reached, and {call} timed out before its turn (mcpServers.{alias}.timeout). The request "
                 "was not sent, so it had no effect; try again later."
             )

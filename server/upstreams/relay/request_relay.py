@@ -262,7 +262,7 @@ class Relay:
         sealed_state, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
         claims = self._states.read(sealed_state, digest, exchange.client_key)
         if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
-            # Check this before the state counts as used, because the next attempt may reach the right replica.
+            # Check the replica before the state counts as used, because the next attempt may reach the right one.
             raise at_other_replica(claims["replica"])
         contents = await self._states.open(sealed_state, digest, exchange.client_key)
         if contents is None:
@@ -476,8 +476,8 @@ class Relay:
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
         """Return a result with a question that the upstream asked outside of calls, or accept the answer to it.
 
-        If the question has expired, a notification makes the upstream ask it again. Returns `None` if the request can
-        be sent.
+        If the question has expired, `notifications/roots/list_changed` makes the upstream ask again. Returns `None` if
+        the request can be sent.
         """
         if not exchange.is_modern or request.method not in _MAY_ASK:
             return None
@@ -641,7 +641,7 @@ class Relay:
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
         """Send a client's log level to the upstreams that the client already uses.
 
-        Other upstreams get it when the client starts to use them.
+        Other upstreams receive the level when the client starts to use them.
         """
         exchange.choose_level(level)
 
@@ -672,7 +672,7 @@ def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) ->
             f"to log in again, run `{login.command}`."
         )
     else:
-        return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")
+        return LoginNeededError(login, f"requires more scopes ({scopes}) for this call than the login has")
     raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
 
 

@@ -145,7 +145,7 @@ def _milliseconds(value: Any) -> float | None:
 class TaskQuestions:
     """A task's questions, and a record of those that were answered."""
 
-    # The upstream's question keys, by the client's question keys
+    # Maps the client's question keys to the upstream's question keys
     keys: dict[str, str] = field(default_factory=dict[str, str])
     answered_keys: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 

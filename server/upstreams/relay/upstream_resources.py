@@ -215,8 +215,8 @@ class ResourceRoutes:
         """Find the resource that a URI means.
 
         The lists decide first, then an alias in the URI, then templates, then schemes. If none of these decides, and
-        only one upstream announces resources, that upstream is assumed to have the resource. Raises a `SharedUriError`
-        if several upstreams may have it.
+        only one upstream declares the `resources` capability, that upstream is assumed to have the resource. Raises a
+        `SharedUriError` if several upstreams may have it.
         """
         if (route := self.by_uri.get(uri)) is not None or self.is_ours(uri):
             return route
@@ -574,7 +574,7 @@ class Watching:
                         log.warning("upstream %s is back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed_clients.add(client)
-                        log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
+                        log.info("upstream %s: its connection was lost, and its resources cannot be watched yet", alias)
                         continue
                     # The resource may have changed in the meantime, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))

@@ -44,7 +44,7 @@ _TEXT_KEYWORDS = frozenset(
 _TEXT_LIST_KEYWORDS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
 """Keywords whose value is a list of names or descriptions, one for each value of `enum`."""
 
-_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})  # keywords whose values are data, not schemas
 
 _SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords that map names to schemas."""

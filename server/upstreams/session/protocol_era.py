@@ -58,7 +58,7 @@ ANNOUNCED_EXTENSIONS: Mapping[str, Json] = {APPS: {}, SKILLS: {"directoryRead": 
 """The relayed extensions with their settings, as declared to clients."""
 
 DECLARED_EXTENSIONS: Json = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}, SKILLS: {}, TASKS: {}}
-"""The same extensions, as declared to upstreams in a session for many clients."""
+"""The same extensions, as a listing session declares them to an upstream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ goes to a client with a call in progress in that session. A handshake-era client
 the client can only be asked during calls, this request waits for the client's next call. That call is sent to the
 upstream only after the client has answered.
 
-A 2026-07-28 upstream returns its questions as the result of a call: `round_of` says which of them the client gets, and
-`next_round` puts the answers into the next request.
+A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
+and `next_round` puts the answers into the next request.
 
 The number of background tasks per session is bounded.
 """
@@ -308,7 +308,7 @@ class SessionQuestions:
         ]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Accept answers, which are keyed by their questions' keys; unknown keys are ignored."""
+        """Accept answers, each under the key of its question; unknown keys are ignored."""
         for question in self._unanswered(responses):
             if isinstance(response := responses[question.key], dict):
                 question.answer.set_result(as_mapping(response))
@@ -392,7 +392,7 @@ class SessionQuestions:
             del self._live_questions[identity]
 
     async def _ask_client(self, live: LiveQuestion, labelled_params: Json, client: Exchange) -> Json:
-        """Ask a client. If its call ends before it answers, ask in another call that may have caused the question."""
+        """Ask a client. If its call ends before the answer, ask in another call that may have caused the question."""
         while True:
             try:
                 return await client.ask(live.method, labelled_params, self._options.question_seconds)
@@ -448,7 +448,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
-        # If `true_hosts` has no warning, nothing precedes the host in the URL, and the host's letters are unambiguous.
+        # If `true_hosts` has no warning, no user name precedes the host, and the host's letters are unambiguous.
         if params.get("mode") == "url" and not true_hosts(url) and (match := _HOST.match(url)) is not None:
             hosts.insert(0, f"The link leads to the host {visible_line(match[1][:MAX_HOST_CHARS])}.")
         labelled_params["message"] = "\n".join([f"[{alias}] {message}", *hosts])
@@ -472,9 +472,9 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
     If the client has no roots, the session's folders are the roots in the answer.
 
     Returns:
-        The labelled questions by their keys for the client, and the state to return with the answers. In the state,
-        `refused` maps the upstream's key of each refused question to the answer for the upstream, and `keys` maps each
-        key that was changed for the client to the upstream's key.
+        The labelled questions, keyed as the client will see them, and the state that `next_round` needs with the
+        client's answers. In the state, `refused` maps the upstream's key of each refused question to the answer for the
+        upstream, and `keys` maps each key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}

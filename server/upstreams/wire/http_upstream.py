@@ -71,7 +71,7 @@ _GET_HEADERS = {"accept": _EVENTS, "cache-control": "no-store"}
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 # Statuses that servers send for an unknown session
 _UNKNOWN_SESSION_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
-_INVALID_MESSAGE = "its message is not valid JSON-RPC, incomplete or too long"
+_INVALID_MESSAGE = "its message is incomplete, too long or not valid JSON-RPC"
 _SESSION_UNKNOWN = "it no longer knows the session"
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
@@ -221,7 +221,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """Return a message. If it is an error, remove this connection's secrets, because many people see errors."""
+        """Return a message. If it is an error, remove this connection's secrets from it: many people see errors."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
@@ -359,7 +359,7 @@ class _Writer:
         return number == identity or not is_of_another
 
     async def _deliver(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a message that has no response. Later messages wait until it is accepted, for a limited time."""
+        """Send a message that has no response. Later messages wait until it is accepted, at most `ACCEPT_SECONDS`."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._post(message, headers):
@@ -506,7 +506,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.problem)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record that a request is accepted or refused. Once this is known for all requests, report the refusals."""
+        """Record that a request was accepted or refused. Once this is known for all requests, report the refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refusals, self._refused = self._refused, {}

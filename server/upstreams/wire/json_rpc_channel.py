@@ -53,8 +53,8 @@ CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to a
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
-"""Maximum number of abandoned requests remembered by id. Above this limit, only the client of each request is
-remembered, for at most the same number of clients.
+"""Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
+remembered, again at most this many.
 """
 
 
@@ -228,7 +228,7 @@ class MessageWriter(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether a message is accepted at once."""
+        """Whether `send` would accept a message without waiting."""
         ...
 
     @property
@@ -545,7 +545,7 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request. The request's id replaces its progress token.
+        """Send a request. If it has a progress token, the request's id replaces the token.
 
         The client with the key `client_key` is remembered if the request is abandoned.
         """
@@ -574,7 +574,8 @@ class JsonRpcChannel:
     async def abandon(self, pending: PendingRequest) -> None:
         """Stop waiting for the response, although the upstream may still be working on the request for some time.
 
-        The upstream is notified if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled.
+        The upstream is notified of the cancellation if this takes at most `CANCEL_SECONDS`, even if the calling task is
+        being cancelled.
         """
         if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
             self._forget_abandoned()

@@ -56,7 +56,7 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
-LARGE_READ_BYTES = 1 << 18  # bytes per read under load; otherwise, a pipe's initial capacity
+LARGE_READ_BYTES = 1 << 18  # bytes per read once a read has filled a pipe's initial capacity; until then, that capacity
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
@@ -107,7 +107,7 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe into the log, until its end. Does not close the pipe.
+    """Reads lines from a non-blocking pipe into the log until the pipe ends. Does not close the pipe.
 
     Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """

@@ -58,7 +58,7 @@ def transports_to(
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
     `on_end` is called with a description of how a program exited. Requests to a remote server carry the token of
-    `login`, and go through the proxy from the environment if `by_proxy` is true.
+    `login`, and go through the proxy set in the environment if `by_proxy` is true.
     """
     if entry.transport == "stdio":
         cwd = os.path.expanduser(entry.cwd or "")
@@ -111,7 +111,7 @@ async def _program(
     try:
         if folder is None:
             # Do not use this server's working folder: nobody chose it for the program, and it may be a home folder.
-            from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most clients have a workspace
+            from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - needed only without a workspace
 
             own_folder = PrivateFolders()  # if this server is killed, the next server that starts removes the folder
             folder = await THREADS.run(partial(own_folder.make, "program"))

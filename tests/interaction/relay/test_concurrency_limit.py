@@ -101,7 +101,7 @@ async def test_who_finds_no_place_in_its_time_is_told_that_the_server_is_busy(
         assert result["isError"]
         (told,) = (block["text"] for block in result["content"])
         assert "up is busy" in told
-        assert "limit for concurrent requests (mcpServers.up.maxConcurrent: 1)" in told
+        assert "limit on concurrent requests (mcpServers.up.maxConcurrent: 1)" in told
         assert "mcpServers.up.timeout" in told
         calls.cancel_scope.cancel()
 

@@ -501,8 +501,8 @@ async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, t
     async with shell_in(root, tmp_path) as shell:
         for number, confinement, said in (
             (errno.ENOENT, Plain(), "the folder, the shell or the sandbox's program does not exist"),
-            (errno.ENOEXEC, Plain(), "refused it"),
-            (errno.ENOEXEC, Box(), "refused the sandbox's program"),
+            (errno.ENOEXEC, Plain(), "refused to start it"),
+            (errno.ENOEXEC, Box(), "refused to start the sandbox's program"),
         ):
             runner = CommandRunner(Short(number), confinement, ShellOptions(ENVIRONMENT), shell.folders)
             request = CommandRequest("true", str(root), (str(root),), "test", 5)

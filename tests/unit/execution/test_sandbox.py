@@ -62,10 +62,10 @@ BROKEN = [
         "it does not make the requested mounts",
     ),
     # Runs the command as it is, which is what must be noticed.
-    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine: a command"),
+    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine commands as it should: one"),
     (
         f'while [ "$1" != "{os.path.realpath(sys.executable)}" ]; do shift; done; exec "$@"',
-        "it does not confine: a command",
+        "it does not confine commands as it should: one",
     ),
     ("exec sleep 600", "did not answer within 5 s"),
 ]

@@ -9,7 +9,7 @@ Runs as a script in its own process.
 
 For each supervisor, the server creates a pair of sockets and passes one end to the broker, which forks. Server and
 supervisor then talk directly. The broker only keeps a copy of the supervisor's end, and closes it once the supervisor
-and all its descendants have exited. When the server reads the end of the stream, none of these processes is left.
+and all its descendants have exited. When the server reads end of file, none of these processes is left.
 Long-running services share one supervisor, to which the broker passes their sockets.
 
 No program outlives the server, however the server exits: all its sockets close, and the supervisors stop their
@@ -18,8 +18,8 @@ children of the broker, because on Linux the broker and the supervisors are subr
 killing the broker and its supervisor at the same moment, or by becoming a user that they may not signal. On systems
 without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
-This file is run by its path, without the server's import path, so from this project the process can import only the
-other three modules in this folder. Standard input is the socket to the server. The arguments are what supervisors track
+The script runs without the server's import path, so the only modules of this project that it can import are the other
+three in this folder. Standard input is the socket to the server. The arguments are what supervisors track
 (`descendants` or `group`), and the limit on open files for programs.
 """
 
@@ -50,7 +50,8 @@ else:
 if sys.platform == "win32":
     raise ImportError("the broker is not available on Windows")
 
-# How long after the server is gone to abandon processes that cannot be killed. Supervisors do so one second earlier.
+# Seconds after the server's exit until processes that cannot be killed are abandoned. Supervisors abandon theirs one
+# second earlier.
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
@@ -65,7 +66,7 @@ class Broker:
         self._server = server
         self._is_subreaper = is_subreaper
         self._most_files = most_files
-        self._lifeline = os.pipe()  # never written to; supervisors read the end of the stream when this process dies
+        self._lifeline = os.pipe()  # never written to; supervisors read end of file when this process dies
         self._poller = supervisor.Poller(server.fileno())
         self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, keyed by pid
         self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
@@ -201,7 +202,7 @@ class Broker:
     def _kill_orphans(self) -> None:
         """Kill the processes that dead supervisors left behind.
 
-        Once none are left, close the dead supervisors' sockets, which tells the server.
+        Once none are left, close the dead supervisors' sockets, so that the server knows.
         """
         if self._is_subreaper:
             orphans = supervisor.Descendants(excluded_pids=self._channels)

@@ -20,9 +20,9 @@ NUMBER = struct.Struct("=I")  # a number in a message
 # content. MOUNT: the result of `pack_mounts`, with a descriptor from which to read a process id; the mounts are made
 # in the namespaces of that process.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
-# To the server. STARTED: the process ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid`
-# status. GONE: none of the program's processes is left, and the next program may be sent. LISTED: process ids. MOUNTED:
-# an error number, or 0.
+# To the server. STARTED: the process ids of the program and its supervisor. FAILED: an error number. EXITED: a
+# `waitpid` status. GONE: none of the program's processes is left, and the next program may be sent. LISTED: process
+# ids. MOUNTED: an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
 MAX_DESCRIPTORS = 253  # maximum number of descriptors in one message on Linux (SCM_MAX_FD)
 STANDARD_ERROR = 2

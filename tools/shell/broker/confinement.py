@@ -1,4 +1,4 @@
-"""Confines a forked process before it becomes a program: joins namespaces and gives up rights through Landlock.
+"""Confines a forked process before it executes a program: joins namespaces and gives up rights through Landlock.
 
 Confinement cannot be undone, so only a fork made for this purpose may confine itself. The server and the broker protect
 their own memory, environment and descriptors (`make_private`). The server also creates rulesets for commands in
@@ -47,7 +47,7 @@ _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
 # These functions are looked up once, before any fork, because a lookup in each fork would take additional memory pages.
-# The `signal` module would take some as well.
+# The `signal` module would take additional pages too.
 set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 

@@ -5,8 +5,8 @@ confined first. Each program has a channel, which is a socket to the server. Whe
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel; only the supervisor that services share receives further channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone. It notices that they are gone,
-because the other ends of its descriptors are then closed.
+A supervisor stops its programs when told to, and when the server or the broker is gone. It notices their exit, because
+the other ends of its descriptors are then closed.
 
 On Linux, which has subreapers, an orphan becomes a child of its supervisor, regardless of its session. A supervisor
 therefore finds everything that its program ever started, and `waitpid` reports when nothing is left. On other systems,
@@ -179,7 +179,7 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 def _join(group: bytes) -> None:
     """Add this process, and everything that it starts from now on, to a control group.
 
-    The call is cached, because the kernel needs milliseconds to add a process.
+    Later calls with the same group do nothing, because the kernel needs milliseconds to add a process.
     """
     descriptor = os.open(group, os.O_WRONLY)
     try:
@@ -270,8 +270,8 @@ class Descendants:
     def pids(self) -> list[int]:
         """Return the ids of these processes, without zombies.
 
-        Processes come and go during the search, so some may be missing, or even all if every child of this process
-        exits during the search.
+        Processes come and go during the search, so some may be missing. If every child of this process exits during
+        the search, all may be missing.
         """
         return sorted(filter(_runs, self._search()))
 

@@ -6,7 +6,8 @@ renamed, so no other repository can replace it. Files in `.git` that make git ru
 
 New auto-run files are moved out of the workspace after a command. Harmless ones, such as those that `git init`,
 `clone`, `worktree` and `submodule` create, are not moved, regardless of which program created them. The scan is
-bounded: files that are nested too deeply, or are in folders beyond the limit, are neither protected nor found.
+bounded: files that are nested too deeply, or are in folders beyond the maximum number, are neither protected nor
+found.
 
 A folder that cannot be listed when a command starts is protected as a whole. If a command makes a folder inaccessible,
 the server restores access, because it runs as the folder's owner.
@@ -83,7 +84,7 @@ class AutoRunScanner:
     """Scans roots for all of the server's commands, and caches the results of unchanged folders.
 
     `consented_digests` is keyed by real path. Its values are the SHA-256 digests of the files that another tool has
-    written with consent. The caller may add such files at any time.
+    written with consent. The caller may add entries at any time.
     """
 
     def __init__(self, consented_digests: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -513,7 +514,7 @@ class AutoRunState:
         # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
         names = {*protected_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _parts_that_run(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
+        # The tracked files among `paths`, and those in the folders among `paths`
         tracked_files, places = TrackedFiles(), (_statuses_by_path(*item) for item in self._before.items() if is_git)
         self._tracked = {place for statuses in places for place in statuses if _is_tracked(place, tracked_files)}
         scanner.running_states.add(self)
@@ -569,7 +570,7 @@ class AutoRunState:
         )
 
     def _adds_nothing_to_run(self, path: str) -> bool:
-        """Return True if this path makes git run nothing that git did not already run before the command."""
+        """Return True if this path does not make git run anything that it did not run before the command."""
         return all(part in self._runs.get(path, ()) for part in _parts_that_run(path, self._roots))
 
     def _explains(

@@ -64,8 +64,8 @@ SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
 # How long a result waits for the check of files left by the command; later findings are not reported
 SETTLE_SECONDS = 8.0
 NOT_AS_INTENDED = (
-    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
-    "symlink, perhaps by another command). Run it again."
+    "The command was not run: the workspace changed while the sandbox was being set up (a folder was moved, or "
+    "replaced by a symlink, perhaps by another command). Run it again."
 )
 TOO_SLOW = (
     "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder in the "
@@ -281,8 +281,9 @@ def setup_error(error: OSError) -> ToolError:
     reason = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be created ({reason}), and nothing else would have kept it "
-        "from protected files. Try again when other commands have ended. If the disk is full, free some space first.",
+        f"The command was not run: its sandbox could not be created ({reason}), and nothing else would have kept the "
+        "command away from protected files. Try again when other commands have ended. If the disk is full, free some "
+        "space first.",
     )
 
 
@@ -290,7 +291,7 @@ USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this 
 # How many times to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
 RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
-PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
+PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was just busy
 
 
 class SandboxMode(StrEnum):
@@ -394,7 +395,7 @@ class BubblewrapConfinement:
                 async with self._testing:
                     if monotonic() >= self._test_at:
                         self._tested_status = await self._test_bubblewrap(workspace_roots)
-                        # If the sandbox did not respond in time, the machine may only have been busy.
+                        # If the sandbox did not respond in time, the machine may just have been busy.
                         is_final = self._tested_status.failure != NO_ANSWER
                         self._test_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:

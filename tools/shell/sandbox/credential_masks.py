@@ -199,7 +199,8 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     """Return the small files near the top of a home folder that certainly contain a secret.
 
-    Searches the folder, its dotfolders, and the folders of `.config`. The limits keep the search too short to notice.
+    Searches the folder, its dotfolders, and the folders of `.config`. Limits keep the search short enough to go
+    unnoticed.
     """
 
     def sorted_entries(folder: str) -> list[os.DirEntry[str]]:

@@ -37,8 +37,8 @@ _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 class MountGate:
     """The pipes to one bubblewrap process.
 
-    Closing the pipes lets bubblewrap continue, so do it only for that purpose, or after bubblewrap has exited. The gate
-    also owns the Landlock ruleset that restricts the command, if any.
+    Closing the pipes lets bubblewrap continue, so close them only for that purpose, or after bubblewrap has exited. The
+    gate also owns the Landlock ruleset that restricts the command, if any.
     """
 
     def __init__(self, rules: int | None = None) -> None:

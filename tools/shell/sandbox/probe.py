@@ -146,7 +146,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             process.close()
         await confined_command.release()
     if code == WORKED:
-        return f"it does not confine: a command {output}"
+        return f"it does not confine commands as it should: one {output}"
     if code == 0:
         return None
     if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:

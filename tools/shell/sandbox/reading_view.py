@@ -240,7 +240,7 @@ def _programs(
             paths.append(folder)
             continue
         paths.append(_prefix_of(folder, home, hidden_paths, table) or folder)
-        # Ignore links through symlinks in the workspace, which a command may have created.
+        # Ignore targets that are reached through a symlink in the workspace, because a command may have created it.
         link_targets = (
             target
             for target in _links_in(*stamp)

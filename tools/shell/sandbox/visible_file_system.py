@@ -396,7 +396,7 @@ class ViewPreparation:
 
         The client's folders are keyed by their path in the view. The second result is removed after the command;
         it is `None` if the command uses the client's `/tmp`, or if there is no `private_folder`. The third is set only
-        if the files in the command's own `/tmp` are moved there first.
+        if the files in the command's own `/tmp` are moved there before that folder is removed.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
         files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
@@ -425,9 +425,9 @@ class ViewPreparation:
 
 
 def _check(visible_paths: Iterable[str], folders: Iterable[str], masked_paths: Collection[str]) -> None:
-    """Refuse to mask a folder that the command needs, and to show paths with symlinks.
+    """Refuse to mask a folder that the command needs, or to show a path that contains a symlink.
 
-    Approved paths had no symlinks, so these were created later.
+    Approved paths contained no symlinks, so a symlink found here was created later.
     """
     for place in (place for folder in folders for place in masked_paths if contains(place, folder)):
         raise _not_run(
@@ -449,7 +449,7 @@ def _not_run(reason: str) -> ToolError:
 def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
     """Return True if a path would be visible if it were not hidden itself.
 
-    The nearest visible or hidden folder that contains the path decides.
+    The answer depends on the nearest visible or hidden folder that contains the path.
     """
     visible_lengths = (
         len(folder)
@@ -535,7 +535,7 @@ def _writable_by_consent(
             raise _not_run(f"the folder '{display_folder}' does not exist; create it first.") from None
         except OSError as error:
             raise _not_run(
-                f"'{display_path}' cannot be made writable for it ({os.strerror(error.errno or 0)})."
+                f"'{display_path}' cannot be made writable for the command ({os.strerror(error.errno or 0)})."
             ) from None
         if _real(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(_real, site.hidden)):
             raise _not_run(
@@ -555,7 +555,7 @@ def too_broad(roots: Sequence[str]) -> str | None:
 
 
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the existing roots, except nested ones, which are writable anyway and could be replaced.
+    """Return the existing roots, except nested ones, which are writable anyway and which a command could replace.
 
     Roots are real paths. They are not resolved again, because another command may have replaced one with a symlink.
     """
@@ -619,8 +619,9 @@ def _protective_mounts(
     """
 
     def is_seen(path: str) -> bool:
-        # The nearest root decides. A path outside all roots is already read-only or hidden. If it were mounted because
-        # a symlink in a workspace leads to it, it would become visible.
+        # A path is seen if no hidden folder that contains it is nearer than the nearest root. A path outside all roots
+        # is already read-only or hidden. Mounting a hidden one, because a symlink in a workspace leads to it, would
+        # make it visible.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max(
             (len(folder) for folder in hidden_paths if contains(folder, path)), default=-1
