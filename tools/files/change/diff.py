@@ -216,7 +216,7 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Format a range of line positions, which count from 0, for a hunk header, where lines count from 1.
+    """Format a range of line positions, counted from 0, for a hunk header, in which lines are counted from 1.
 
     An empty range is given as the line before it.
     """
