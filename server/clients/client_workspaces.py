@@ -49,7 +49,7 @@ class RootsState:
     """What is known about a client's roots; nothing is known while `roots` is `None`."""
 
     roots: ClientRoots | None = None
-    changes: int = 0  # how often the client announced changed roots
+    changes: int = 0  # how many times the client has announced changed roots
     # Held during `roots/list`; replaced when the roots change
     request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     is_silent: bool = False  # whether the client did not respond last time

@@ -1,4 +1,4 @@
-"""`tools` lists the tools and says which ask the user first.
+"""`tools` lists the tools and says which of them need the user's consent.
 
 `permissions explain` shows what would be decided about one call, and why.
 """

@@ -246,8 +246,8 @@ class Dashboard:
             )
             raise HTTPException(HTTPStatus.FORBIDDEN, message)
         response = self._redirect("")
-        # Browsers send cookies to all ports of a host. Without the path, a server started by a command would receive
-        # this cookie.
+        # Browsers send cookies to all ports of a host. Without the path, they would also send this cookie to
+        # a server that a shell command started.
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
         return response
 

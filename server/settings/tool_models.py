@@ -188,7 +188,7 @@ class WebSettings(Section):
     allow_private_hosts: tuple[str, ...] = ()
     """Hosts that may be fetched from although their addresses are private. Each is a name, `*.example` for all names
     under `example`, an address, or a network such as `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or
-    address is allowed only at that port, which does not have to be in `web.allowedPorts`.
+    address is allowed only on that port, which does not have to be in `web.allowedPorts`.
     """
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
