@@ -55,7 +55,7 @@ MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\
 {
-  // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
+  // The settings of coretools-mcp; keys that are not set have their default values. All keys: settings.schema.json.
   // To change a setting, remove the slashes before it. coretools-mcp config check says whether the file is valid.
 
   // How much may happen without a question: plan (nothing changes), default, auto-edit (files and the web).
@@ -467,7 +467,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
 
 
 def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Connect to one server of these settings, and print how many tools it has, or why it failed.
+    """Connect to one server in these settings, and print how many tools it has, or why it failed.
 
     If there is a lock file, the user can approve the tools right away.
     """

@@ -195,7 +195,7 @@ async def check_files(app: App, findings: Findings) -> None:
             case FileState.UNUSABLE:
                 findings.broken("settings", text, "coretools-mcp config check says why")
     if not findings:
-        findings.ok("settings", "no file; every key has its default")
+        findings.ok("settings", "no file; every key has its default value")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"

@@ -52,7 +52,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "list_directory": ("path", {}),
 }
 """For each tool whose calls can be written like rules: the parameter whose value is in the parentheses, and values for
-other parameters that make the call valid.
+the other parameters that a valid call needs.
 """
 
 MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command

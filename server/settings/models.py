@@ -212,7 +212,7 @@ class ProxySettings(Section):
     """Whether to ignore a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
     """Whether clients see search_tools, describe_tool and call_tool instead of the servers' tools. With auto,
-    they do if the tools of servers take up about 10,000 tokens or more, except for clients that defer tools themselves
+    they do if the servers' tools take up about 10,000 tokens or more, except for clients that defer tools themselves
     (Claude Code, Codex, Qwen Code, GitHub Copilot CLI, ECA).
     """
     environment_proxies: bool = True

@@ -407,7 +407,7 @@ def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
 
 
 def _name_of(word: str) -> str:
-    """Return the name of a program or package in lower case, without folders, file ending, version or extras."""
+    """Return the name of a program or package in lower case, without folders, file extension, version or extras."""
     name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
