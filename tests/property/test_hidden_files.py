@@ -14,7 +14,7 @@ from tests.examples import examples
 from tools.contract.command_views import ViewKind
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, is_inside
-from tools.permissions.hidden_files import HiddenFile, HiddenFileScanner, restrictions
+from tools.permissions.hidden_files import HiddenFile, HiddenFileScanner, LiftedLimits, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
@@ -106,7 +106,9 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
         entries = [
             os.path.join(folder, name) for folder, folders, names in os.walk(root) for name in (*folders, *names)
         ]
-        view = restrictions(found, ViewKind.READING, opened_paths=(), is_asked=False, rules=rules, workspace=workspace)
+        view = restrictions(
+            found, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
+        )
         for path in entries:
             is_denied = fits(path, rules.deny, "Read")
             is_ignored = agent_ignore_file(workspace, workspace.at(path), own_files=False) is not None

@@ -108,6 +108,10 @@ _NETWORK = _by_program({
 })  # fmt: skip
 _OFFLINE_OPTIONS = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
+# Options of `grep` and `rg` that certainly do not take the next word as their value
+_SEARCH_FLAGS = re.compile(
+    r"-[FHILachilnoqsvwx]*|--(hidden|recursive|ignore-case|line-number|fixed-strings)|--[a-z-]+=.*"
+)
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
     r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d*)?([/?#\0].*)?",
@@ -158,13 +162,20 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Return True if a command may search folders: it is `rg`, or has an option such as `-r`.
+    """Return True if a command is `rg` or has an option such as `-r`, so it may search folders.
 
-    For some programs (`sort`, `jq`) the option means something else. Programs that are not on the short list may be
-    missed.
+    Programs that are not on the short list may be missed.
     """
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
+
+
+def may_search_own_folder(words: Words) -> bool:
+    """Return True if a search may have no path among its words, so that it searches the folder in which it runs."""
+    options = [word or "" for word in words[1:] if word is None or word.startswith("-")]
+    if basename(words[0] or "") != "rg":
+        options = [option.replace("r", "").replace("R", "") for option in options]
+    return len(words) - 1 - len(options) < 2 or not all(map(_SEARCH_FLAGS.fullmatch, options))
 
 
 def compares_folders(words: Words) -> bool:
@@ -258,7 +269,11 @@ _HARMLESS_OPTIONS = _by_program({
         |or|print0?|printf|prune|ls|quit)|[-+]\d.*
     """,
     "ls": r"(?!-\w*L|--deref).*",
-    "grep": r"(?!-\w*[ROS]|--deref).*",
+    "grep": r"""
+        -[^-dDROS][^dDROS]*|--(recursive|ignore-case|line-number|count|files-with(out)?-match(es)?|include|exclude(-dir)?
+        |(after-|before-)?context|max-count|word-regexp|line-regexp|fixed-strings|extended-regexp|perl-regexp|regexp
+        |only-matching|invert-match|no-messages|no-filename|with-filename|quiet|text|colou?r|null)(=.*)?
+    """,
     "du wc": r"(?!-\w*L|--(deref|files0)).*",
     "rg": r"""
         -[^-zL][^zL]*|--(files|hidden|type(-not)?|i?glob|ignore-case|smart-case|fixed-strings|line-number|no-heading|count

@@ -17,7 +17,7 @@ unless a rule or the mode allows more.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -35,6 +35,7 @@ from tools.permissions.command_lists import (
     first_words,
     is_on_short_list,
     is_reader,
+    may_search_own_folder,
     needs_network,
     plain_name,
     searches_folders,
@@ -43,7 +44,14 @@ from tools.permissions.command_lists import (
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_run_by, read_command
 from tools.permissions.git_store import with_stored
-from tools.permissions.hidden_files import ANY_NAME, HiddenFiles, HiddenFileScanner, remaining_parts, restrictions
+from tools.permissions.hidden_files import (
+    ANY_NAME,
+    HiddenFiles,
+    HiddenFileScanner,
+    LiftedLimits,
+    remaining_parts,
+    restrictions,
+)
 from tools.permissions.permission_rules import (
     ANYTHING,
     CORE,
@@ -112,8 +120,10 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # The paths in `seen` and `writable` in which consent also lifts the limits of ask rules and agent-ignore files
-    opened: dict[str, None] = field(default_factory=dict[str, None])
+    # Paths in which consent lifts limits of rules about reading, of agent-ignore files, and of rules about editing
+    lifted_reading: dict[str, None] = field(default_factory=dict[str, None])
+    lifted_ignoring: dict[str, None] = field(default_factory=dict[str, None])
+    lifted_editing: dict[str, None] = field(default_factory=dict[str, None])
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, widens_access: bool = False) -> None:
@@ -122,10 +132,11 @@ class _Question:
         if setting:
             self.settings[setting] = None
 
-    def open(self, path: str, *, to_write: bool) -> None:
-        """Let consent open a path, and lift the limits of ask rules and agent-ignore files in it."""
-        (self.writable if to_write else self.seen)[path] = None
-        self.opened[path] = None
+    @property
+    def lifted(self) -> LiftedLimits:
+        """The limits that consent lifts."""
+        paths = (self.lifted_reading, self.lifted_ignoring, self.lifted_editing)
+        return LiftedLimits(*map(frozenset, paths))
 
 
 class _CommandPolicy:
@@ -159,7 +170,9 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, ()))
+            return replace(
+                self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, LiftedLimits())
+            )
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
         dialog_view = replace(
@@ -178,8 +191,8 @@ class _CommandPolicy:
             is_explicit=is_explicit,
             no_rule_allows=question.widens_access,
             is_guarded=question.is_guarded,
-            view=self._with_restrictions(view, question.opened),
-            dialog_view=self._with_restrictions(dialog_view, ()),
+            view=self._with_restrictions(view, question.lifted),
+            dialog_view=self._with_restrictions(dialog_view, LiftedLimits()),
             offers_sandboxed=self._has_bubblewrap and may_last and (self._needs_network or not self._is_reading),
         )
 
@@ -231,9 +244,12 @@ class _CommandPolicy:
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
-                if is_inside(named_path.real_path, self._roots) or os.path.lexists(named_path.real_path):
-                    to_write = not self._is_reading or named_path.is_written
-                    question.open(named_path.real_path, to_write=to_write)
+                reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
+                self._lift_limits(question, named_path, reads=reads, edits=edits)
+            for file in self._hidden.asked:  # also files that the rule reaches through a link
+                if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted_reading:
+                    question.add(f"{file.reason}: it names {named_path.path}", file.setting)
+                    self._lift_limits(question, named_path, reads=True, edits=False)
             # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
             is_around = any(contains(named_path.path, root) for root in self._roots)
             can_change = named_path.may_be_written and not is_around
@@ -243,7 +259,7 @@ class _CommandPolicy:
             ):
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
-                question.open(named_path.real_path, to_write=True)
+                question.writable[named_path.real_path] = None
             elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
                 self._ask_about_path(question, named_path)
         if (
@@ -255,6 +271,15 @@ class _CommandPolicy:
             question.is_guarded = True
         self._ask_about_hidden(question)
         return question
+
+    def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
+        """Let consent open an existing path although a rule asks about reading or editing it."""
+        path = named_path.real_path
+        if is_inside(path, self._roots) or os.path.lexists(path):
+            to_write = not self._is_reading or named_path.is_written
+            (question.writable if to_write else question.seen)[path] = None
+            question.lifted_reading |= {path: None} if reads else {}
+            question.lifted_editing |= {path: None} if edits else {}
 
     def _ask_about_words(self, question: _Question) -> None:
         text = self._text
@@ -281,7 +306,6 @@ class _CommandPolicy:
                     continue
                 question.writable[top] = None
                 if not self._is_allowed_path(top, Access.WRITE):
-                    question.open(top, to_write=True)
                     repository = f"the repository {shown_path(top)}, which is outside the workspace"
                     question.add(f"it works in {repository}", widens_access=True)
 
@@ -295,7 +319,8 @@ class _CommandPolicy:
                     for part in remaining_parts(file, (named_path.real_path,))
                     if contains(part.path, named_path.real_path)
                 )
-                question.open(next(still_hidden, named_path.real_path), to_write=False)
+                visible_path = next(still_hidden, named_path.real_path)
+                question.seen[visible_path] = question.lifted_ignoring[visible_path] = None
                 break
         in_scratch = (
             self._has_bubblewrap
@@ -306,7 +331,7 @@ class _CommandPolicy:
         if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
             question.add(f"it names {named_path.path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
-                question.open(named_path.real_path, to_write=True)
+                question.writable[named_path.real_path] = None
             return
         # A command in the working view sees paths outside the workspace even without consent.
         is_shown = not self._is_reading and self._has_bubblewrap and not named_path.may_be_written
@@ -365,11 +390,17 @@ class _CommandPolicy:
             for named_path in self._paths.named_paths
             if not named_path.is_program and os.path.lexists(named_path.real_path)
         }
-        folders: set[str] = set()
-        if any(searches_folders(command.words) for command in self._all_commands):
-            folders = real_paths or {self._request.command.directory}
-        elif any(compares_folders(command.words) for command in self._all_commands):
-            folders = real_paths
+        folders: set[str] = set()  # the folders of which a command may read files that it does not name
+        for command in self._all_commands:
+            own_folder = self._paths.absolute(".", command.folder) or self._request.command.directory
+            if searches_folders(command.words):
+                folders |= real_paths
+                if not real_paths or may_search_own_folder(command.words):
+                    folders.add(os.path.realpath(own_folder))
+            elif compares_folders(command.words) and not (
+                command.program == "git" and "--no-index" not in command.words and work_tree_above(own_folder)
+            ):
+                folders |= real_paths
         is_met = any(contains(folder, file.path) for folder in folders for file in self._hidden.unreadable)
         if is_met or (self._uses_git and self._stores):
             question.add(
@@ -509,8 +540,6 @@ class _CommandPolicy:
         else:
             is_git = is_asked and changes_by_git_alone(self._text)
         if question.widens_access and self._uses_git:
-            for store in self._stores:
-                question.open(store, to_write=False)
             seen += self._stores
         unresolved_paths = (
             named_path.path for named_path in self._paths.named_paths if named_path.path != named_path.real_path
@@ -530,7 +559,7 @@ class _CommandPolicy:
             may_take_shares=kind is not ViewKind.READING,
         )
 
-    def _with_restrictions(self, view: CommandView, opened: Iterable[str]) -> CommandView:
+    def _with_restrictions(self, view: CommandView, lifted: LiftedLimits) -> CommandView:
         """Add the current file restrictions to the view.
 
         Also add a function that looks them up again when the command is about to start. Files that ask rules or
@@ -543,11 +572,10 @@ class _CommandPolicy:
         # Consent for a git command includes the history that the repository stores.
         hides = is_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
-        opened_paths = frozenset(opened)
         return replace(
             view,
-            restrictions=_restrictions(self._hidden, self._request, view, opened_paths, stores),
-            current_restrictions=partial(_current_restrictions, self._request, view, opened_paths, stores),
+            restrictions=_restrictions(self._hidden, self._request, view, lifted, stores),
+            current_restrictions=partial(_current_restrictions, self._request, view, lifted, stores),
         )
 
     # The meaning of the command's words
@@ -738,7 +766,7 @@ def _literal_words(rule: Rule) -> Words:
 
 
 def _current_restrictions(
-    request: PolicyRequest, view: CommandView, opened_paths: frozenset[str], stores: Sequence[str]
+    request: PolicyRequest, view: CommandView, lifted: LiftedLimits, stores: Sequence[str]
 ) -> FileRestrictions:
     """Return what the current rules and files deny to a command that is about to start in the view chosen for it."""
     request = replace(request, rules=request.rules_now())
@@ -748,20 +776,20 @@ def _current_restrictions(
             f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden_files.problem}. "
             "Try again; if it keeps failing, tell the user."
         )
-    return _restrictions(hidden_files, request, view, opened_paths, stores)
+    return _restrictions(hidden_files, request, view, lifted, stores)
 
 
 def _restrictions(
     hidden_files: HiddenFiles,
     request: PolicyRequest,
     view: CommandView,
-    opened_paths: frozenset[str],
+    lifted: LiftedLimits,
     stores: Sequence[str],
 ) -> FileRestrictions:
     file_restrictions = restrictions(
         hidden_files,
         view.kind,
-        opened_paths=opened_paths,
+        lifted=lifted,
         is_asked=view.is_asked,
         rules=request.rules,
         workspace=request.workspace,

@@ -651,34 +651,42 @@ class HiddenFileScanner:
             return self._trees[key]
 
 
+@dataclass(frozen=True, slots=True)
+class LiftedLimits:
+    """Real paths in which consent lifts limits on files."""
+
+    asked: frozenset[str] = frozenset()  # files that rules ask about before reading are visible
+    ignored: frozenset[str] = frozenset()  # files that agent-ignore files hide are visible
+    protected: frozenset[str] = frozenset()  # files that rules ask about before editing are writable
+
+
 def restrictions(
     hidden_files: HiddenFiles,
     kind: ViewKind,
     *,
-    opened_paths: Collection[str],
+    lifted: LiftedLimits,
     is_asked: bool,
     rules: Rules,
     workspace: Workspace,
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `opened_paths` are the real paths that consent opens to the command. `is_asked` is true if the user was asked
-    about the command.
+    `is_asked` is true if the user was asked about the command.
     """
     roots = workspace.roots
     masked_files = [
         *hidden_files.denied,
-        *(part for file in hidden_files.asked for part in remaining_parts(file, opened_paths)),
+        *(part for file in hidden_files.asked for part in remaining_parts(file, lifted.asked)),
     ]
     for file in hidden_files.ignored:
         # A command that can change files sees the folders that agent-ignore files hide, because programs need folders
         # such as `node_modules`. If the user was asked, the command also sees single files that agent-ignore files
         # hide.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
-        masked_files += remaining_parts(file, opened_paths) if hides else ()
+        masked_files += remaining_parts(file, lifted.ignored) if hides else ()
     read_only = [
         *hidden_files.protected,
-        *(part for file in hidden_files.protected_unless_asked for part in remaining_parts(file, opened_paths)),
+        *(part for file in hidden_files.protected_unless_asked for part in remaining_parts(file, lifted.protected)),
     ]
     strict = (*rules.deny, *(() if is_asked else rules.ask))
     bare = [rule for rule in strict if rule.specifier is None and rule.governs(Access.WRITE)]

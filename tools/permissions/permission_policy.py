@@ -308,13 +308,13 @@ class PermissionPolicy:
         The reason is empty if they can. Blocking.
         """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
-        from tools.permissions.hidden_files import HiddenFileScanner, restrictions  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileScanner, LiftedLimits, restrictions  # noqa: PLC0415
 
         self._scanner = scanner = self._scanner or HiddenFileScanner()
         rules = self.rules_of(rights)
         hidden_files = scanner.scan(workspace, rules)
         file_restrictions = restrictions(
-            hidden_files, ViewKind.READING, opened_paths=(), is_asked=False, rules=rules, workspace=workspace
+            hidden_files, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
         )
         stores = scanner.stores_hidden(workspace, hidden_files, rules) if file_restrictions.masked else ()
         return with_stored(file_restrictions, stores), hidden_files.problem

@@ -546,6 +546,38 @@ def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(projec
 
 
 @pytest.mark.requirement("hidden.held")
+@each_of(
+    ("command", "ask", "kept", "opened"),
+    [
+        ("cp -r ~/.ssh out", ["Read(~/.ssh/key)"], "~/.ssh/key", ""),
+        ("cd ~/repository && git add -A", ["Read(~/repository/key)"], "~/repository/key", ""),
+        ("cd ~/repository && git add -A", ["Edit(~/repository/key)"], "~/repository/key", ""),
+        ("touch src", ["Edit(src/**)", "Read(src/key)"], "WORKSPACE/src/key", ""),
+        ("cat ~/notes/env", ["Read(.env)"], "WORKSPACE/env.txt", "~/notes/env"),
+        ("cat env.txt", ["Read(.env)"], "~/notes/env", "WORKSPACE/env.txt"),
+    ],
+)
+def test_consent_lifts_only_limits_of_files_that_the_question_names(
+    copy: Path, home: Path, command: str, ask: list[str], kept: str, opened: str
+) -> None:
+    subprocess.run(["git", "init", "-q", str(home / "repository")], check=True)
+    for path in (home / ".ssh/key", home / "repository/key", copy / "src/key", home / "notes/env"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (copy / "env.txt").touch()
+    (copy / "linked").mkdir(exist_ok=True)
+    for link, target in ((copy / ".env", copy / "env.txt"), (copy / "linked/.env", home / "notes/env")):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    permission = judge(copy, command, home=home, ask=ask)
+    assert permission.verdict is Verdict.ASK
+    assert permission.view is not None
+    limits = permission.view.restrictions
+    assert kept.replace("WORKSPACE", str(copy)).replace("~", str(home)) in (*limits.masked, *limits.read_only)
+    assert opened.replace("WORKSPACE", str(copy)).replace("~", str(home)) not in limits.masked
+
+
+@pytest.mark.requirement("hidden.held")
 def test_an_ask_rule_hides_a_file_in_a_repository_that_another_rule_lets_git_change(project: Path, home: Path) -> None:
     repository = home / "repository"
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
@@ -853,6 +885,11 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("grep -r x src", "o"),
         ("grep -r x .", "?o"),
         ("rg x", "?o"),
+        ("grep -r src", "?o"),
+        ("rg src", "?o"),
+        ("ls src && grep -rn KEY", "?o"),
+        ("grep -r -A 3 src", "?o"),
+        ("grep -rn x src", "o"),
         ("diff -N . src", "?o"),
         ("diff src/a.py src/a.py", "o"),
         ("git log -p", "?o+"),
@@ -864,6 +901,12 @@ def test_without_a_sandbox_what_may_meet_a_hidden_file_is_asked_about(copy: Path
     site = CommandSite(Engine.NONE)
     assert outcome(copy, command, site=site, deny=["Read(.env)"]) == expected
     assert outcome(copy, command, site=site) == "o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+@pytest.mark.parametrize("command", ["grep -d recurse x .", "grep --recursi x .", "grep -nd recurse x ."])
+def test_without_a_sandbox_unusual_spellings_of_a_recursive_search_are_asked_about(copy: Path, command: str) -> None:
+    assert outcome(copy, command, site=CommandSite(Engine.NONE), deny=["Read(.env)"]).startswith("?o")
 
 
 @pytest.mark.requirement("commands.without_sandbox")

@@ -16,7 +16,7 @@ from tools.files import path_opener
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
 from tools.permissions.git_store import object_folders, stored_in
-from tools.permissions.hidden_files import HiddenFile, HiddenFiles, HiddenFileScanner, restrictions
+from tools.permissions.hidden_files import HiddenFile, HiddenFiles, HiddenFileScanner, LiftedLimits, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
@@ -69,8 +69,9 @@ def held(
 ) -> FileRestrictions:
     workspace = Workspace([str(root)])
     hidden = HiddenFileScanner().scan(workspace, rules)
-    names = [str(path) for path in named]
-    return restrictions(hidden, kind, opened_paths=names, is_asked=is_asked, rules=rules, workspace=workspace)
+    names = frozenset(map(str, named))
+    lifted = LiftedLimits(names, names, names)
+    return restrictions(hidden, kind, lifted=lifted, is_asked=is_asked, rules=rules, workspace=workspace)
 
 
 def below(root: Path, found: tuple[str, ...]) -> list[str]:
