@@ -93,7 +93,7 @@ def _fail(message: str, code: int) -> int:
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
     """Print why a command failed, and return its exit code."""
-    # This is imported only here, because every memory page that exists when the watchdog is forked is copied later.
+    # This is imported only here, because memory pages that exist when the watchdog is forked may be copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failure_code = CALL_BROKEN if is_call else EXIT_FAILED
@@ -665,7 +665,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     add_command.add_argument(
         "server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address"
     )
-    help_text = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
+    help_text = "the transport (default: stdio for a command; http for a URL, or sse if http fails)"
     add_command.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
     help_text = "a variable for the command (repeatable); KEY alone uses the value from the environment"
     add_command.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)

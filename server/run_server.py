@@ -173,7 +173,7 @@ async def _serve_control_socket(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - not needed for the first list
+        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - not needed at startup
 
         try:
             await serve_control(app.running_server, transport)

@@ -88,7 +88,7 @@ class AuditLog:
                 logger.warning("the disk is too slow for the audit log; some decisions are missing from the log")
             self._dropped += 1
         except ExhaustedError:
-            logger.warning("no thread could be started for the audit log; the next decision will cause another attempt")
+            logger.warning("no thread could be started for the audit log; this is tried again at the next decision")
 
     def close(self) -> None:
         if self._has_writer:

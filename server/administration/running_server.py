@@ -107,7 +107,7 @@ class RunningServer:
             return permission
         if tool.asks and mode is not ApprovalMode.YOLO:
             return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
-        return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
+        return Permission(Verdict.ALLOW, f"{tool.name} makes no changes that need consent")
 
     def notify_on_change(self, on_change: Callable[[], None]) -> None:
         """From now on, call `on_change` when a pending question or a recent call changes, to update the dashboard."""

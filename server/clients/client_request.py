@@ -120,7 +120,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
+    outbound: Outbound  # from the `RequestContext`, or outside of requests from the `McpConnection`
     params: Mapping[str, Any]
     version: str
     capabilities: Json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _MINUTE = 60.0
-_ROUNDING = 1e-6  # tolerance in seconds for sums of small intervals
+_ROUNDING = 1e-6  # tolerance in seconds for rounding errors when intervals are added
 
 
 class TokenBucket:

@@ -73,7 +73,7 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""The JSON Schema types in words, in the order in which a conversion to them is tried."""
+"""A description of each JSON Schema type, in the order in which conversions to the types are tried."""
 
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""
@@ -206,7 +206,7 @@ def make_call(
     async def arguments(server: OwnServer) -> Json:
         """Return the arguments in the form that the tool expects.
 
-        Built-in tools convert strings themselves, so the tools are listed only if others may exist.
+        Built-in tools convert strings themselves, so the tools are listed only if there may be other tools.
         """
         if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return call_arguments.as_text()

@@ -50,12 +50,12 @@ from tools.contract.tool_errors import ToolError
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a variable reference; for a password in a URL, with `:` and `@`
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a variable reference, with `:` and `@` if it is a password
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\
 {
-  // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
+  // The settings of coretools-mcp; keys that are not set have their default values. All keys: settings.schema.json.
   // To change a setting, remove the slashes before it. coretools-mcp config check says whether the file is valid.
 
   // How much may happen without a question: plan (nothing changes), default, auto-edit (files and the web).
@@ -278,7 +278,7 @@ def add(
     """
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
-        message = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
+        message = f"use at most {MAX_ALIAS} characters: letters, digits, hyphens, and single _ between others"
         raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
@@ -467,7 +467,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
 
 
 def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Connect to one server of these settings, and print how many tools it has, or why it failed.
+    """Connect to one server in these settings, and print how many tools it has, or why it failed.
 
     If there is a lock file, the user can approve the tools right away.
     """

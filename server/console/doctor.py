@@ -195,7 +195,7 @@ async def check_files(app: App, findings: Findings) -> None:
             case FileState.UNUSABLE:
                 findings.broken("settings", text, "coretools-mcp config check says why")
     if not findings:
-        findings.ok("settings", "no file; every key has its default")
+        findings.ok("settings", "no file; every key has its default value")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
@@ -233,7 +233,7 @@ async def check_sandbox(app: App, findings: Findings) -> None:
 
 
 async def check_git(app: App, findings: Findings) -> None:
-    """Check git, which only commands need: the tools parse ignore files themselves."""
+    """Check git, which only shell commands need: the tools parse ignore files themselves."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -379,8 +379,8 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
                 )
         wait = app.live.report.settings.proxy.first_list_wait
         hint = (
-            f"the first list waits {wait / 1000:g} s for this server. For a client that lists tools only once, raise "
-            "proxy.firstListWait in the settings (at most 60000)"
+            f"the first list request waits at most {wait / 1000:g} s for this server. For a client that lists tools "
+            "only once, raise proxy.firstListWait in the settings (at most 60000)"
         )
         is_late = anyio.current_time() - started_at > wait / 1000
         findings.append(Finding(subject, "ok", text, hint if is_late else ""))
@@ -437,4 +437,4 @@ ALL_CHECKS: tuple[Check, ...] = (
     check_programs,
     check_upstreams,
 )
-"""The checks, in the order of their findings in the JSON output."""
+"""The checks, in the order in which the JSON output lists their findings."""

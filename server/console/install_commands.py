@@ -246,7 +246,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
         if not client.project_file:
             raise UsageError(f"{client.title} has no project file. Omit --scope project.")
         if options.imports:
-            raise UsageError("--import only moves servers from your own file. Omit --scope project.")
+            raise UsageError("--import moves servers only from your own file. Omit --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
     else:
         existing = [file for file in client.files if os.path.lexists(file)]
@@ -394,7 +394,7 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
             async with open_server([command, *args], folder, environment, null_device) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
-                with suppress(MCPError):  # the resource is missing if the built-in tools are off
+                with suppress(MCPError):  # the status resource is missing if built-in tools are off
                     (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
                     upstreams: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
                     connecting_states = (UpstreamState.WAITING, UpstreamState.CONNECTING)
@@ -416,6 +416,6 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
     sys.stdout.write(f"Started as {client.title} would start it, the server has {tool_count_text(number)}.\n")
     if connecting:
         message = f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet."
-        hint = "If a client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
+        hint = "If a client lists tools only once (as in a headless run), raise proxy.firstListWait in the settings."
         sys.stdout.write(f"{message} {hint}\n")
     return 0

@@ -65,7 +65,7 @@ class ClientConfig:
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands
-    folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
+    folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns which folder is open
     names: str = r"[A-Za-z0-9_-]+"  # the form of valid server names
     name_rule: str = "letters, digits, - and _"
     reserved: frozenset[str] = frozenset()  # names that the client reserves
@@ -363,7 +363,7 @@ def _convert_entry(
     raw |= {own_key: _milliseconds(raw[key]) for key, own_key in _IN_SECONDS.items() if key in raw}
     if "timeout" in raw and not _is_time(raw["timeout"]):
         del raw["timeout"]
-        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was ignored.")
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a duration and was ignored.")
     if _COUNTS_SECONDS.search(path):
         if "timeout" in raw:
             raw["timeout"] = _milliseconds(raw["timeout"])

@@ -126,7 +126,7 @@ async def compare_servers(
     tools_by_alias = {upstream.alias: upstream.offer.items(TOOLS) for upstream in upstreams}
     for (alias, name), labels in (await THREADS.run(lambda: labels_of(tools_by_alias))).items():
         for label in labels:
-            note(f"check {visible_line(f'{alias}: tool {name}, which {label}')}")
+            note(f"check {visible_line(f'tool {name} of {alias}: it {label}')}")
     for upstream in missing:
         show_failure(f"upstream {upstream.alias}", upstream)
     if action == "check":

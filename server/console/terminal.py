@@ -45,7 +45,7 @@ KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value:
 after a single call.
 """
 
-_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as arrows send, in lower case
+_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as the arrow keys send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
 _choice: ColourChoice = "auto"
 

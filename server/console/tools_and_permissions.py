@@ -1,4 +1,4 @@
-"""`tools` lists the tools and says which ask the user first.
+"""`tools` lists the tools and says which of them need the user's consent.
 
 `permissions explain` shows what would be decided about one call, and why.
 """
@@ -52,7 +52,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "list_directory": ("path", {}),
 }
 """For each tool whose calls can be written like rules: the parameter whose value is in the parentheses, and values for
-other parameters that make the call valid.
+the other parameters that a valid call needs.
 """
 
 MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command

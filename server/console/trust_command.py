@@ -33,7 +33,7 @@ from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
-SCREEN_LINES = 20  # after longer output, up to this many lines about what runs or is allowed are repeated
+SCREEN_LINES = 20  # longer output ends with a summary of at most this many lines
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -112,7 +112,9 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         lines += [visible_line(os.path.join(real_folder, *name.split("/")))]
         lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.description)}"]
     lines += [f"  note: {visible_line(problem)}" for problem in skill_problems[:MAX_NOTES]]
-    starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
+    starts = [
+        f"start the language server {visible_line(program)} to answer questions about code" for program in programs
+    ]
     lines += [f"would {line}" for line in starts]
     runs += starts
     lines += [f"not trusted, and not read until it is fixed: {problem}" for problem in problems]
@@ -149,9 +151,9 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Trust a folder, unless the server would then not start.
+    """Trust a folder, unless the server would not start afterwards.
 
-    A problem that occurs only with `--settings` does not prevent this if it existed before.
+    A problem that occurs only with `--settings` does not prevent this if the settings had the same problem before.
     """
     try:
         old_problems = [_why_no_start(cli, real_folder, environ) for cli in (None, *AGENT_CLIS)]

@@ -59,7 +59,7 @@ MAX_CONNECTIONS = 100  # maximum number of connections; to make room for another
 MAX_STREAMS = 20  # maximum number of pages with live updates
 STREAM_POLL_SECONDS = 0.5  # interval between two checks for changes
 END_SECONDS = 2.0  # how long open pages may delay the server's exit
-STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages
+STREAM_PULSE_SECONDS = 15.0  # interval between keep-alive messages
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -246,8 +246,8 @@ class Dashboard:
             )
             raise HTTPException(HTTPStatus.FORBIDDEN, message)
         response = self._redirect("")
-        # Browsers send cookies to all ports of a host. Without the path, a server started by a command would receive
-        # this cookie.
+        # Browsers send cookies to all ports of a host. Without the path, they would also send this cookie to
+        # a server that a shell command started.
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
         return response
 
@@ -494,7 +494,7 @@ def _refusals_on_a_page() -> Generator[None]:
 class _Guarded:
     """Rejects requests to other hosts, and changes that do not come from this site's own pages.
 
-    Everything is served under a path that only a link contains, so that browsers send the cookie only there.
+    Everything is served under a secret path, which sign-in links contain, so that browsers send the cookie only there.
     """
 
     def __init__(self, site: ASGIApp, hosts: set[str], home: str) -> None:

@@ -98,7 +98,7 @@ _SAME_KEYS = key_paths("""
     tools.discoveryCommand tools.callCommand tools.core tools.allowed tools.exclude tools.confirmationRequired
     permissions.allow permissions.ask permissions.deny
 """)
-"""Keys with the same name and meaning here."""
+"""Keys of the CLIs that have the same name and meaning in this server's settings."""
 
 _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLIs, an empty list allows all servers
 
@@ -183,7 +183,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
 
     Both CLIs expand every string. This server treats rules differently, because a dollar sign in a rule may belong to a
     command. A rule that allows calls stays as written. A rule that asks about calls or refuses them applies both as
-    written and expanded.
+    written and with its variables expanded.
     """
     expander = VariableExpander(environ)
 

@@ -209,7 +209,9 @@ def convert_keys(
 
 def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
     """Warn that two keys with the same meaning have different values, and say which one is used."""
-    message = f"{dotted(alias)} and {dotted(winner)} mean the same but have different values; {dotted(winner)} is used."
+    message = (
+        f"{dotted(alias)} and {dotted(winner)} mean the same thing but have different values; {dotted(winner)} is used."
+    )
     diagnostics.warn(source, message)
 
 
@@ -234,11 +236,17 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             continue
         if alias in entries:
             pair = f"{dotted(('mcpServers', layer.names[alias]))} and {display_path}"
-            message = f"{pair} would both be called {alias}; rename one, using only letters, digits, - and single _."
+            message = (
+                f"{pair} would both be called {alias}; rename one, using only letters, digits, hyphens and single "
+                "underscores."
+            )
             diagnostics.refuse(source, message)
             continue
         if alias != name:
-            limits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
+            limits = (
+                f"a name has at most {MAX_ALIAS} characters: letters, digits, - and _, but no __, and no _ at either "
+                "end"
+            )
             diagnostics.warn(source, f"{display_path} is called {alias} here: {limits}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.

@@ -57,7 +57,7 @@ COMMAND_LINE = "command line"  # the source of values from command-line options
 class SettingsInputs:
     """Everything that is needed to read the settings, at startup and whenever a running server reads them again."""
 
-    config_files: Sequence[str]  # the files named on the command line, in that order; each must exist
+    config_files: Sequence[str]  # the files named on the command line, in the given order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
     cli: CliName | None  # the other CLI whose settings are also used
@@ -89,8 +89,8 @@ class SettingsReport:
 
     settings: Settings
     warnings: tuple[str, ...] = ()
-    entries: tuple[UpstreamEntry, ...] = ()  # every server, used or not, in the order of the configuration
-    files: tuple[str, ...] = ()  # the files that were read, in order; a later one wins
+    entries: tuple[UpstreamEntry, ...] = ()  # every server, used or not, in configuration order
+    files: tuple[str, ...] = ()  # the files that were read, lowest precedence first
     user_file: str | None = None
     home: str = ""
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
@@ -113,7 +113,7 @@ class SettingsReport:
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:
-        """The servers to use, keyed by alias, in the order of the configuration."""
+        """The servers to use, keyed by alias, in configuration order."""
         return {entry.alias: entry.settings for entry in self.entries if entry.left_out is None}
 
     @property
@@ -267,7 +267,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
         return Settings.model_construct()  # The defaults need no validator, and building it takes time.
     data = dict(all_layers.data)
     roots: Any = value_at(data, ("workspace", "roots"))
-    # JSON cannot contain the name of a folder that is not UTF-8, so the validator gets the root folder instead.
+    # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given the root folder instead.
     root_list = cast("list[Any]", roots) if isinstance(roots, list) else []
     undecodable = {
         index: root

@@ -36,7 +36,7 @@ class OAuthSettings(Section):
     support it (Client ID Metadata Documents). Variables are expanded.
     """
     issuer: str | None = None
-    """The only authorization server to log in to, exactly as it identifies itself. null uses the one that the server
+    """The only authorization server to log in to, by its exact issuer identifier. null uses the one that the server
     names; if clientId is set, the first authorization server used is the only one from then on. Variables are expanded.
     """
     scopes: tuple[str, ...] | None = None
@@ -211,8 +211,8 @@ class ProxySettings(Section):
     require_pins: bool = False
     """Whether to ignore a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
-    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. With auto,
-    they do if the tools of servers take up about 10,000 tokens or more, except for clients that defer tools themselves
+    """Whether clients see search_tools, describe_tool and call_tool instead of the servers' tools. With auto,
+    they do if the servers' tools take up about 10,000 tokens or more, except for clients that defer tools themselves
     (Claude Code, Codex, Qwen Code, GitHub Copilot CLI, ECA).
     """
     environment_proxies: bool = True
@@ -272,7 +272,7 @@ class ResultSettings(Section):
 
 class WorkspaceSettings(Section):
     roots: tuple[str, ...] = ()
-    """The workspace folders. A relative path starts from the folder of its settings file, or on the command line from
+    """The workspace folders. A relative path starts from the folder of its settings file or, on the command line, from
     the working folder; ~ is the home folder. Empty uses the client's roots, or else the working folder.
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
@@ -322,7 +322,7 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it identifies itself; https is required unless it is on this machine. If
+    """The issuer of the tokens, exactly as in their iss claim; https is required unless it is on this machine. If
     this and `resource` are empty, only `http.tokens` are accepted.
     """
     resource: str = ""
@@ -471,7 +471,7 @@ class LogSettings(Section):
 
 class Settings(Section):
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
-    """The upstream servers, keyed by alias, in the order of the configuration."""
+    """The upstream servers, keyed by alias, in configuration order."""
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)
     """Which of the upstream servers are used."""
     approval_mode: Annotated[

@@ -75,7 +75,7 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
-    """Return the keys of a section, keyed by their names in settings files, in the order of their declaration."""
+    """Return the keys of a section, keyed by their names in settings files, in declaration order."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)

@@ -24,7 +24,7 @@ _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
 # Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
-_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden like headers
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are headers
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
@@ -121,7 +121,7 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 def is_remote(entry: Mapping[str, Any]) -> bool:
     """Return whether the server is reached at an address rather than started as a program.
 
-    The rule is the same as when this server connects to it.
+    The transport is determined in the same way as for a connection to the server.
     """
     return _settings(entry).transport in ("http", "sse", "detect")
 

@@ -94,8 +94,9 @@ class LimitSettings(Section):
     neither share the limit. null means no limit.
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
-    """The maximum number of calls from one client in progress at once, including those that wait for a person; further
-    calls are refused. Calls and clients are counted as for callsPerMinute. null means 256 over the network.
+    """The maximum number of calls that one client may have in progress at once, including those that wait for a
+    person; further calls are refused. Calls and clients are counted as for callsPerMinute. null means 256 over the
+    network.
     """
 
     def for_tools(self) -> Limits:
@@ -188,7 +189,7 @@ class WebSettings(Section):
     allow_private_hosts: tuple[str, ...] = ()
     """Hosts that may be fetched from although their addresses are private. Each is a name, `*.example` for all names
     under `example`, an address, or a network such as `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or
-    address is allowed only at that port, which does not have to be in `web.allowedPorts`.
+    address is allowed only on that port, which need not be in `web.allowedPorts`.
     """
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
@@ -234,7 +235,7 @@ class UndoSettings(Section):
     changes are deleted first.
     """
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
-    """How many days a change is kept."""
+    """How many days the record of a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
     """The size in bytes of the largest file whose old content is kept; changes to a larger file cannot be undone."""
 

@@ -21,11 +21,12 @@ from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_na
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers are above it
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers precede it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
-MAX_ABOVE = 3  # a server with this many coretools-mcp servers above it starts no programs, because of a likely loop
+# A server that this many coretools-mcp servers precede in a chain starts no programs: the chain is probably a loop.
+MAX_ABOVE = 3
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a `token` (RFC 9110, 5.6.2)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -94,7 +95,7 @@ def resolve_entries(
         elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
             left_out = "It is not in mcp.allowed."
         elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-            left_out = f"{MAX_ABOVE} coretools-mcp servers have started one another already, which looks like a loop."
+            left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
         else:
             entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
             if entry.oauth is not None:
@@ -406,13 +407,13 @@ def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
 
 
 def _name_of(word: str) -> str:
-    """Return the name of a program or package in lower case, without folders, file ending, version or extras."""
+    """Return the name of a program or package in lower case, without folders, file extension, version or extras."""
     name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry, in the format of any client, starts this program or reaches it at one of these ports."""
+    """Return whether an entry, in any client's format, starts this program or connects to it on one of these ports."""
     command, args = entry.get("command"), entry.get("args")
     if isinstance(command, dict):  # the format of older versions of Zed
         program = cast("dict[str, Any]", command)

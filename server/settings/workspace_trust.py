@@ -272,7 +272,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
 
 
 def _conflict_reason(name: str, owner: str) -> str:
-    description = "this name" if name == owner else f"the name {dotted((owner,))}, with which it could be confused"
+    description = "this name" if name == owner else f"the name {dotted((owner,))}, which may be confused with this one"
     return f"the operator's own settings already use {description}."
 
 

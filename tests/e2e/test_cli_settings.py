@@ -390,7 +390,7 @@ def test_doctor_tells_what_is_wrong_with_the_settings_and_looks_at_the_rest(home
 @pytest.mark.requirement("cli.doctor.settings")
 def test_doctor_names_the_folder_to_trust_and_does_not_say_that_there_is_no_file(home: Path, project: Path) -> None:
     none = run(home, "doctor", "--json", "--workspace", str(project))
-    assert findings(none)["settings"]["text"] == "no file; every key has its default"
+    assert findings(none)["settings"]["text"] == "no file; every key has its default value"
     write(project / ".coretools/settings.json", {})
     found = run(home, "doctor", "--json", "--workspace", str(project))
     told = [item for item in json.loads(found.stdout)["findings"] if item["subject"] == "settings"]

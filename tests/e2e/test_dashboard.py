@@ -741,7 +741,7 @@ async def test_each_reason_stands_once_above_the_tools_that_it_is_true_of(runtim
         page = (await browser.get("/tools")).text
     reasons = re.findall(r'scope="rowgroup">([^<]+)<small>([^<]+)', page)
     assert len(reasons) == len(set(reasons)) < page.count('scope="row">')
-    assert ("Allowed ", "changes nothing that needs consent") in reasons
+    assert ("Allowed ", "makes no changes that need consent") in reasons
 
 
 @pytest.mark.requirement("dashboard.pages")

@@ -148,7 +148,7 @@ def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning
         report = load_cli(tmp_path / "home", cli, case.content, machine)
     assert case.look(report.settings) == case.expected
     assert len(report.warnings) == 1
-    assert "mean the same but have different values" in report.warnings[0]
+    assert "mean the same thing but have different values" in report.warnings[0]
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")

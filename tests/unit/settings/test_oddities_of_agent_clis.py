@@ -129,7 +129,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
     ]
     counting = pair.partition(" and ")[2]
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"{pair} mean the same but have different values; {counting} is used."
+        f"{pair} mean the same thing but have different values; {counting} is used."
     ]
 
 

@@ -360,7 +360,10 @@ def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[s
     report = load(file, {"tools": {"approvalMode": "auto-edit"}, "approvalMode": "plan"}, environ)
     assert report.settings.approval_mode is ApprovalMode.PLAN
     assert report.warnings == (
-        f"{file}: tools.approvalMode and approvalMode mean the same but have different values; approvalMode is used.",
+        (
+            f"{file}: tools.approvalMode and approvalMode mean the same thing but have different values; "
+            "approvalMode is used."
+        ),
     )
     equal = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
     assert equal.warnings == ()
