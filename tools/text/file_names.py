@@ -30,8 +30,8 @@ _TABLE = (
 )
 # Ranges of symbols that have an emoji form (emoji-variation-sequences.txt of Unicode)
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# Characters that are invisible, or look different on different systems. The emoji selector has a visible effect only after a
-# symbol or in a keycap.
+# Characters that are invisible, or look different on different systems. The emoji selector has a visible effect only
+# after a symbol or in a keycap.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
 # Includes every emoji selector, because names with and without one look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
