@@ -252,7 +252,10 @@ class LateProgress:
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once or, until the first reports have been sent, store it. Only the latest is stored."""
+        """Send a report at once or, until the first reports have been sent, store it.
+
+        At most two stored reports are kept: the latest and possibly an earlier one.
+        """
         if self.report_task is not None and self.report_task.done():
             await self._send(progress, total, message)
         else:

@@ -125,12 +125,13 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed_object: Mapping[str, Any], location: str) -> dict[str, Any] | None:
-    """Convert a JSON object that a tool printed into a result in wire format.
+    """Return the MCP result, in wire format, for a JSON object that a tool printed.
 
     Returns `None` if the object is not in the form of an MCP result.
 
     The text of all blocks together is truncated to the size of one result, and `location` says where the full text is.
-    Content blocks keep only the members that the protocol defines.
+    Content blocks keep only some of the members that the protocol defines; `annotations` and `_meta`, for example, are
+    dropped.
     """
     content = printed_object.get("content")
     structured_content, is_error = printed_object.get("structuredContent"), printed_object.get("isError", False)

@@ -120,7 +120,8 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # Paths in which consent lifts limits of rules about reading, of agent-ignore files, and of rules about editing
+    # Paths in which consent lifts the limits of ask rules about reading, of agent-ignore files, and of ask rules about
+    # editing
     lifted_reading: dict[str, None] = field(default_factory=dict[str, None])
     lifted_ignoring: dict[str, None] = field(default_factory=dict[str, None])
     lifted_editing: dict[str, None] = field(default_factory=dict[str, None])
@@ -199,7 +200,7 @@ class _CommandPolicy:
     def _exemption(self) -> str:
         """Return why the command may run without consent, or an empty string if it may not.
 
-        Even if it is not empty, there can be other reasons to ask.
+        Even if the result is not empty, there can be reasons to ask.
         """
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
@@ -273,7 +274,7 @@ class _CommandPolicy:
         return question
 
     def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
-        """Let consent open an existing path although a rule asks about reading or editing it."""
+        """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it."""
         path = named_path.real_path
         if is_inside(path, self._roots) or os.path.lexists(path):
             to_write = not self._is_reading or named_path.is_written
@@ -390,7 +391,7 @@ class _CommandPolicy:
             for named_path in self._paths.named_paths
             if not named_path.is_program and os.path.lexists(named_path.real_path)
         }
-        folders: set[str] = set()  # the folders of which a command may read files that it does not name
+        folders: set[str] = set()  # folders in which a command may read files that it does not name
         for command in self._all_commands:
             own_folder = self._paths.absolute(".", command.folder) or self._request.command.directory
             if searches_folders(command.words):
@@ -562,8 +563,8 @@ class _CommandPolicy:
     def _with_restrictions(self, view: CommandView, lifted: LiftedLimits) -> CommandView:
         """Add the current file restrictions to the view.
 
-        Also add a function that looks them up again when the command is about to start. Files that ask rules or
-        agent-ignore files hide stay hidden, unless they are in one of the `opened` paths, which consent opens.
+        Also add a function that looks them up again when the command is about to start. `lifted` contains the paths in
+        which consent lifts the limits of ask rules and agent-ignore files.
         """
         if view.kind is ViewKind.UNCONFINED:
             return view

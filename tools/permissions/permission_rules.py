@@ -148,7 +148,7 @@ def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything under it, or `None` if no pattern can match."""
+    """Return the pattern for exactly this absolute path and everything under it, or `None` if none can express it."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     pattern = _SPECIAL.sub(r"\\\g<0>", path)
@@ -263,7 +263,9 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
     if not name or any(character.isspace() for character in name):
         raise MalformedRuleError("a rule must be Name or Name(specifier), such as Read or Bash(git log *)")
     if parenthesis and not rest.endswith(")"):
-        raise MalformedRuleError("its parenthesis is not closed at the end; end the rule with a closing parenthesis")
+        raise MalformedRuleError(
+            "its parenthesis is not closed at the end; close it, and write nothing after the closing parenthesis"
+        )
     rule_name = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
     if ANYTHING in rule_name:
         tools = frozenset(

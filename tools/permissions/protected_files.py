@@ -182,8 +182,8 @@ _FoldedPath = tuple[str, ...]  # the components of a path, in the form in which 
 class GuardedPaths:
     """Files and folders that may be written only with consent. Blocking.
 
-    Paths are guarded even if they do not exist, and so is every symlink that leads to them. The files in `free`, which
-    are inside the folders, are exempt.
+    Paths are guarded even if they do not exist, and so is every symlink that leads to them. Files in `free` are exempt
+    from the protection of `folders`.
     """
 
     def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:

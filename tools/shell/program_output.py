@@ -344,7 +344,7 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWind
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return the lines that start at a position, or at the first kept byte after it.
+    """Return up to `lines` lines of output from a position on, or from the first kept byte after it.
 
     The position is at most `output.total`.
     """

@@ -279,8 +279,9 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
         )
     if not is_landlock and _NO_SOCKET.search(text):
         hints.append(
-            "Commands cannot create UNIX sockets, not even for their own processes (multiprocessing managers "
-            "and fork servers, tmux, ssh-agent). Use pipes or a port on 127.0.0.1, or ask the user to run the command."
+            "Commands cannot create UNIX sockets, not even for their own processes (such as multiprocessing "
+            "managers and fork servers, tmux, ssh-agent and gpg-agent). Use pipes or a port on 127.0.0.1, or ask the "
+            "user to run the command."
         )
     ends = _ENDS_PROCESSES[command.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
@@ -329,8 +330,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
-            "be write-protected, because there are too many. The command was able to change the most "
-            "deeply nested of them."
+            "be write-protected, because there are too many. The command was able to change "
+            f"{'it' if changes.uncovered == 1 else 'them'}. Less deeply nested ones are protected first."
         )
     if changes.not_lasting:
         notes.append(

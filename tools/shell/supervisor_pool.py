@@ -35,8 +35,8 @@ BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has 
 # Pause between checks of whether the broker has exited. Once the broker has closed its socket or been killed, it
 # usually exits within a few of these pauses
 REAP_PAUSE_SECONDS = 0.002
-# How long after the grace period a supervisor is killed if processes of its program are left. The broker then kills
-# these processes
+# How long to wait after the grace period for a program's processes to end. If some are left, its supervisor is killed,
+# unless shared, and the broker then kills these processes
 END_SECONDS = 3.0
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
 CLOSE_SECONDS = 1.0  # how long stopping all programs may take when the server shuts down, including the grace period

@@ -193,6 +193,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
                 f"programs outside the sandbox execute, changed or vanished during the command: {root}/.envrc." in text
             )
             assert "Note: 7 of the files and folders" in text
+            assert "The command was able to change them." in text
             assert "too deeply nested. Size: 3.0 GB. Files and folders: 2,000." in text
         else:
             await shell.error_of(command, timeout=300)

@@ -276,8 +276,8 @@ _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x8
 # F_SETLEASE, F_NOTIFY, F_SETDELEG, which, even with only read access, would block or observe other programs that open
 # the file.
 _LEASES = (1024, 1026, 1040)
-# Allowed fcntl commands, for duplicates, flags, locks, pipe sizes and memory seals, but not for owners and signals
-# (F_SETOWN, F_SETSIG), leases or hints.
+# The fcntl commands allowed in the reading view with Landlock: for duplicates, flags, locks, pipe sizes and memory
+# seals, but not for owners and signals (F_SETOWN, F_SETSIG), leases or hints.
 _DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
 _ARCHITECTURES = {
     "x86_64": _Architecture(

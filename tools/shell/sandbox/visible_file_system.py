@@ -619,9 +619,9 @@ def _protective_mounts(
     """
 
     def is_seen(path: str) -> bool:
-        # A path is seen if no hidden folder that contains it is nearer than the nearest root. A path outside all roots
-        # is already read-only or hidden. Mounting a hidden one, because a symlink in a workspace leads to it, would
-        # make it visible.
+        # A path is seen if it is inside a root, and no hidden folder that contains it is nearer than the nearest such
+        # root. A path outside all roots is already read-only or hidden. Mounting a hidden one, because a symlink in a
+        # workspace leads to it, would make it visible.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max(
             (len(folder) for folder in hidden_paths if contains(folder, path)), default=-1
