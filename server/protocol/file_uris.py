@@ -61,7 +61,9 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
     if windows:
         path = path.lstrip("/").replace("/", "\\")
         if not _DRIVE.match(path):
-            raise UriRefusedError("On Windows, a file URI needs a drive letter: file:///C:/...")
+            raise UriRefusedError(
+                "On Windows, the path in a file URI must begin with a drive and a slash, as in file:///C:/..."
+            )
     return path
 
 

@@ -287,7 +287,7 @@ async def response_to(request: Request, work: Awaitable[Json]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message: an object with an id, or an array of such objects."""
+    """JSON that is not a JSON-RPC message: an object with an id, or an array with at least one such object."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_CHARS = 100  # maximum length of the client's name and version together
+MAX_NAME_CHARS = 100  # how many characters of the client's name and version together are used
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
 WRONG_PARAMS = "Invalid request parameters"
@@ -81,7 +81,8 @@ class Outbound(Protocol):
     async def request(self, method: str, params: Json | None) -> Json:
         """Send a request to the client and wait for the result.
 
-        Raises `MCPError` if the client answers with an error, or cannot receive the request.
+        Raises `MCPError` if the client cannot receive the request, leaves before it answers, or answers with an error
+        or a malformed response.
         """
         ...
 

@@ -36,7 +36,7 @@ from tools.shell.job_table import JobTable
 logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle one is dropped
-MAX_CALLS = 256  # maximum number of concurrent calls per network client; each keeps its result until it is read
+MAX_CALLS = 256  # maximum number of concurrent calls per network client; a result is kept at least until it is sent
 MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
@@ -57,7 +57,8 @@ class Client:
     name: str = ""  # the client's name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    # Its `/tmp` outside plan mode, and the one in plan mode; a string is the reason why there is none.
+    # Its `/tmp` outside plan mode, and the one in plan mode. A string is the reason why there is none; it is empty if
+    # commands see the machine's `/tmp`.
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])

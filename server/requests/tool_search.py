@@ -47,9 +47,9 @@ make worse choices.
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Lower-case prefixes of the names of clients that defer tools and have their own search."""
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
-MAX_SERVER_CHARS = 3_600  # maximum length of the server list in the description
-MAX_ABOUT_CHARS = 100  # maximum length of each server's description in that list
-MAX_LINE_CHARS = 200  # maximum length of the description of each tool that is found
+MAX_SERVER_CHARS = 3_600  # length above which the server list in the description is truncated
+MAX_ABOUT_CHARS = 100  # length above which a server's description in that list is truncated; less with many servers
+MAX_LINE_CHARS = 200  # length above which the description of each tool that is found is truncated
 MAX_ARGUMENTS = 8  # maximum number of arguments named for each tool that is found
 
 

@@ -84,7 +84,7 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": DECLARED_EXTENSIONS,
 }
-"""The capabilities that a listing session declares.
+"""The capabilities that a listing session declares if it is not for a single client.
 
 It declares all capabilities, because some servers list fewer items to clients with fewer capabilities.
 """

@@ -261,7 +261,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         valid_headers = {path: name for path, name in headers.items() if _HEADER_NAME.fullmatch(name)}
         if len(valid_headers) < len(headers):
             logger.warning(
-                "the tool %s requests arguments in headers whose names are not valid in HTTP; the headers are omitted",
+                "the tool %s requests arguments in headers whose names are not valid in HTTP; "
+                "these headers are omitted",
                 visible(self.upstream_name),
             )
         return valid_headers

@@ -1,7 +1,8 @@
 """One upstream, owned by one task, which connects, reads the lists, watches for changes, and reconnects after a loss.
 
-This task opens and closes connections; other tasks send requests through them. While the upstream is down, a
-request fails at once, with an error that gives the upstream's state.
+This task opens and closes connections; other tasks send requests through them. While the upstream is down, a request
+fails at once or, if the server has lost the session, after an attempt to reconnect. The error gives the upstream's
+state, or asks for a login.
 """
 
 from __future__ import annotations

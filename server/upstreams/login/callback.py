@@ -175,7 +175,7 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
-        # Checking `Host` prevents DNS rebinding: a request from another website would contain that site's host name.
+        # Checking `Host` prevents DNS rebinding: a rebound request contains the website's host name, not this address.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None

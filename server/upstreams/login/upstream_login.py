@@ -741,7 +741,7 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
     """Return the code of a redirect, after comparing the issuer character by character (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
-        raise LoginError(f"the redirect names no issuer, although {server.host} advertises that its redirects do")
+        raise LoginError(f"the redirect names no issuer, although {server.host} advertises that it sends one")
     if issuer is not None and issuer != server.issuer:
         raise LoginError(f"the redirect comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:

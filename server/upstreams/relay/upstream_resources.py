@@ -574,7 +574,10 @@ class Watching:
                         log.warning("upstream %s is back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed_clients.add(client)
-                        log.info("upstream %s: its connection was lost, and its resources cannot be watched yet", alias)
+                        log.info(
+                            "upstream %s: a connection was lost, and a client's resources cannot be watched again yet",
+                            alias,
+                        )
                         continue
                     # The resource may have changed in the meantime, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))

@@ -58,7 +58,7 @@ ANNOUNCED_EXTENSIONS: Mapping[str, Json] = {APPS: {}, SKILLS: {"directoryRead": 
 """The relayed extensions with their settings, as declared to clients."""
 
 DECLARED_EXTENSIONS: Json = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}, SKILLS: {}, TASKS: {}}
-"""The same extensions, as a listing session declares them to an upstream."""
+"""The same extensions, as declared to upstreams in a listing session that is not for a single client."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for sending a request
 
 ACCEPT_SECONDS = 10.0
-"""Time limit for a server to accept a message that has no response; later messages wait until the server accepts it."""
+"""Time limit for a server to accept a message that has no response; the sending task waits until it is accepted."""
 
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
 MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
@@ -359,7 +359,7 @@ class _Writer:
         return number == identity or not is_of_another
 
     async def _deliver(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a message that has no response. Later messages wait until it is accepted, at most `ACCEPT_SECONDS`."""
+        """Send a message that has no response, and wait until it is accepted, at most `ACCEPT_SECONDS`."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._post(message, headers):
@@ -428,7 +428,7 @@ class StreamableWriter(_Writer):
         self._undecided: set[RequestId] = set()  # the ids of requests that are neither accepted nor refused yet
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. If it is a request, wait until it is accepted, but not for its response."""
+        """Send a message. If it is a request, do not wait until it is accepted."""
         method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         all_headers, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS

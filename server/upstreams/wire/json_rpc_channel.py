@@ -228,7 +228,7 @@ class MessageWriter(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send` would accept a message without waiting."""
+        """Whether `send` is sure to accept a request without waiting."""
         ...
 
     @property
@@ -574,8 +574,8 @@ class JsonRpcChannel:
     async def abandon(self, pending: PendingRequest) -> None:
         """Stop waiting for the response, although the upstream may still be working on the request for some time.
 
-        The upstream is notified of the cancellation if this takes at most `CANCEL_SECONDS`, even if the calling task is
-        being cancelled.
+        Unless the specification forbids it or the connection is lost, the upstream is notified of the cancellation if
+        this takes at most `CANCEL_SECONDS`, even if the calling task is being cancelled.
         """
         if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
             self._forget_abandoned()

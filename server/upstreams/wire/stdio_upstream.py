@@ -56,7 +56,8 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
-LARGE_READ_BYTES = 1 << 18  # bytes per read once a read has filled a pipe's initial capacity; until then, that capacity
+# Bytes per read once a read has returned as many bytes as a pipe's initial capacity; until then, that capacity
+LARGE_READ_BYTES = 1 << 18
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
