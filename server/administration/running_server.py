@@ -24,12 +24,12 @@ from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner
 from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_results import FunctionCall
 from tools.files.workspace import Workspace
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import PermissionRequest
-from tools.permissions.verdict import Permission, Verdict
+from tools.permissions.tool_names import SHELL
+from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
 SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
 
@@ -101,11 +101,13 @@ class RunningServer:
         policy, mode = self.runner.policy, self.clients.approval_mode
         request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_again(STDIO_KEY))
         permission, is_settled = policy.judge_alone(request)
-        if permission is None and not is_settled and tool.kind is not ToolKind.EXECUTE:
+        if permission is None and not is_settled:
             permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
+        if permission is PLAN_MODE and tool.name == SHELL:
+            return Permission(Verdict.ALLOW, "in plan mode, commands that only read may run; others are refused")
         if permission is not None:
             return permission
-        if tool.asks and mode is not ApprovalMode.YOLO:
+        if tool.asks:
             return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
         return Permission(Verdict.ALLOW, f"{tool.name} makes no changes that need consent")
 

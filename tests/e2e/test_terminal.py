@@ -436,8 +436,14 @@ def test_tools_says_what_is_asked_first_as_explain_does(root: Path, tmp_path: Pa
     assert "glob" not in asked
     bold = {words[0]: words[1] for words in lines if len(words) > 1 and words[0] == "web_fetch"}
     assert bold == {"web_fetch": "yes"}
-    easy = run("tools", *options, "--approval-mode", "yolo").stdout
-    assert [line.split()[1] for line in easy.splitlines() if line.startswith(("edit ", "run_shell"))] == ["no", "no"]
+    for mode, *expected_answers in (
+        ("yolo", "no", "no", "no", "yes"),
+        ("plan", "refused", "no", "refused", "yes"),
+    ):
+        lines = [line.split() for line in run("tools", *options, "--approval-mode", mode).stdout.splitlines()]
+        answers = {words[0]: words[1] for words in lines if len(words) > 1}
+        names = ("edit", "run_shell_command", "stop_background_job", "ask_user_question")
+        assert [answers[name] for name in names] == expected_answers, mode
 
 
 @pytest.mark.requirement("cli.meant")

@@ -234,7 +234,7 @@ class PermissionPolicy:
         """Return the decision on a call that neither rules nor modes decide."""
         name = request.tool.name
         if details is None:
-            return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
+            return Permission(Verdict.ALLOW, f"{name} makes no changes that need consent")
         # Only the user may end plan mode. A client's own dialog is not enough, because the client may skip it.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
