@@ -279,10 +279,8 @@ def add(
     """
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
-        message = (
-            f"use at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
-        )
-        raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
+        rule = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
+        raise UsageError(f"'{name}' cannot be the name of a server: use {rule}.{suggestion}")
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
