@@ -114,7 +114,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     display_name = "AskUserQuestion"
     aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
     description = (
-        "Ask the user 1 to 4 questions in a form, if before you continue you need a decision, a preference or a fact "
+        "Ask the user 1 to 4 questions in a form, if you cannot continue without a decision, a preference or a fact "
         "that only the user knows. Not for consent to a tool call, which is requested automatically, and never for "
         "passwords, keys or other secrets. The user may decline."
     )

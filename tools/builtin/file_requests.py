@@ -63,7 +63,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
         """Read the file in a thread.
 
-        An edit still requires `read_file`, because the client may not show the resource to the model.
+        An edit still requires `read_file`, because it is unknown whether the client shows the resource to the model.
         """
 
         def read_file() -> ToolResult:

@@ -150,7 +150,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def ignore_flags(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
-    """Return whether gitignore files and agent-ignore files apply to a call."""
+    """Return whether git's ignore rules and agent-ignore files apply to a call."""
     git, agent = (options.respect_git_ignore, options.respect_agent_ignore) if options else (None, None)
     return (
         workspace.respect_git_ignore if git is None else git,

@@ -20,7 +20,7 @@ MAX_PLAN_CHARS = 30_000  # about as much as a question can show; the user has to
 class EnterPlanModeTool(BuiltinTool[ToolParams]):
     """Enters plan mode. This needs no consent, because it only removes rights.
 
-    `exit_plan_mode` restores them with the user's consent.
+    `exit_plan_mode` ends it with the user's consent. The mode is then `default` or `auto-edit`, whatever it was before.
     """
 
     name = "enter_plan_mode"

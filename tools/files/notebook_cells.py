@@ -22,7 +22,8 @@ MAX_NOTEBOOK_BYTES = 16_000_000
 # Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
-_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # valid ids, except `cell-N`, which means a position
+# Ids that are valid in the notebook format, except `cell-N`, which means a position
+_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
 MAX_DIGITS = 100  # longer whole numbers become floats

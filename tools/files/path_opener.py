@@ -237,7 +237,7 @@ def _kernel_opener() -> _KernelOpener | None:
 def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
     try:
         return os.open(name, flags, mode, dir_fd=folder)
-    except BlockingIOError:  # another program holds a lease on the file, and the kernel is breaking it
+    except BlockingIOError:  # another program holds a lease on the file, and the kernel is breaking the lease
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
 
 

@@ -387,7 +387,10 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a folder contains a relative path as written. Never follows symlinks out of the workspace."""
+        """Return True if a path exists as written, and its real parent folder is in the workspace.
+
+        The path may be relative to `folder`, or absolute.
+        """
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)

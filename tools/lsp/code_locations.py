@@ -1,4 +1,4 @@
-"""Formats the locations in a language server's responses, without the text of lines that are hidden from the client."""
+"""Formats code locations named by a language server, without the text of lines that are hidden from the client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = (  # the protocol's symbol kinds, in the order of their numbers
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A code location in a server's response, with its description."""
+    """A code location named by a language server, with its description."""
 
     uri: Any
     start: DocumentPosition

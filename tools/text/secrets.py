@@ -1,8 +1,8 @@
 """Recognises secrets in text and in JSON values, by the names of variables or parameters, or by the form of the secret.
 
-This module keeps secrets out of the logs and the environment of commands. Only common names and forms are recognised. A
-false match costs only an environment variable or a word in a log. Every pattern takes linear time, because a match can
-begin only at the start of a run of matching characters.
+This module helps to keep secrets out of logs, displays and the environment of commands, and to find files that must be
+masked. Only common names and forms are recognised. A false match hides only a word, an environment variable or a file.
+Every pattern takes linear time, because a match can begin only at the start of a run of matching characters.
 """
 
 from __future__ import annotations
@@ -238,7 +238,8 @@ _ECHOES = _lazy(
 
 _HERE_STRINGS = _lazy(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name. Unlike ordinary words, the value has a digit, inner capital or symbol
+# `Bearer ...` and `Basic ...` after any name. The value has a digit, a capital or one of `=_~+/`, unlike most ordinary
+# words
 _SCHEMES = _lazy(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )

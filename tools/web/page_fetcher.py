@@ -124,7 +124,7 @@ def format_page(
         length: The maximum number of characters.
         question: The caller's question, which the result repeats.
         other_urls: Further URLs in the call, which were not fetched.
-        is_refetched: Whether a later part was requested of a page that was not in the cache.
+        is_refetched: Whether a later part of a page was requested, but the page was not in the cache.
     """
     response, total = page.response, len(page.text)
     url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)

@@ -237,7 +237,7 @@ class SearchProvider:
         if len(response.body) > MAX_RESPONSE_BYTES:
             raise self._error(
                 f"answered with {len(response.body):,} bytes, far more than a list of results needs; the limit "
-                f"is {MAX_RESPONSE_BYTES:,}. Request fewer results."
+                f"is {MAX_RESPONSE_BYTES:,}. Search for something more specific, or request fewer results."
             )
         text = response.body.decode("utf-8-sig", "replace")
         if len(key) >= MIN_SECRET_CHARS:

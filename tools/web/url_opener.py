@@ -2,8 +2,8 @@
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
 be allowed. The connection goes to one of these addresses, and TLS still verifies the host's name. Each redirect is a
-new request with all checks. The opener sends no cookies and no secrets from the environment, and uses no proxies,
-because `exchange` supports none of this.
+new request with all checks. The opener adds no cookies, no credentials and no secrets from the environment, and uses
+no proxies, because `exchange` supports none of this.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from tools.contract.tool_errors import InvalidToolParamsError
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
-# Minimum number of old lines replaced per new line for an ambiguous line to count as a placeholder
+# An ambiguous line is a placeholder if at least this many old lines are removed per other new line, or if more than
+# this many are replaced per new line between two common lines
 _REMOVAL_RATIO = 2
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",

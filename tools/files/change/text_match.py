@@ -188,7 +188,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     # If the file lacks only the final line ending of `old`, match at the end of the file.
     core = old_lf.removesuffix("\n")
     if core and core != old_lf:
-        # With CRLF line endings, `core` is at most twice as long.
+        # In the file, `core` may have CRLF line endings, which make it at most twice as long.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))

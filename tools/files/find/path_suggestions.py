@@ -6,7 +6,8 @@ a folder, files whose names contain them are searched for in the whole tree.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
 If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
-the whole root. Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
+the root, except for ignored entries, excluded folders and nested roots. Paths that are forbidden, hidden from agents or
+outside the workspace are never suggested.
 
 Completions and suggestions have their own time limits. When the time is up, the paths found so far are returned.
 """

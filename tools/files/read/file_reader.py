@@ -145,8 +145,9 @@ def _read_large_text(file: OpenedFile, location: Location, beginning: Beginning,
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' is {encoding.name} text of {size:,} bytes. Files above {MAX_WIDE_BYTES:,} bytes "
-            "can be read only as UTF-8. Convert this one first, for example with iconv, and read the copy.",
+            f"'{location.shown}' is {encoding.name} text of {size:,} bytes. {encoding.name} files above "
+            f"{MAX_WIDE_BYTES:,} bytes cannot be read. Convert this one to UTF-8 first, for example with iconv, and "
+            "read the copy.",
         )
     if encoding.is_wide:
         return _read_text(file.whole(request.signal), request)

@@ -78,7 +78,9 @@ class PdfText:
     first: int
     last: int
     is_complete: bool  # whether the text has every requested page
-    stop_reason: str  # why the text is incomplete, worded as the end of a sentence; empty if `is_enough` returned True
+    # Why no more pages were read, worded as the end of a sentence; empty if `is_enough` returned True, meaningless if
+    # `is_complete`
+    stop_reason: str
     has_words: bool  # whether any page has text
 
     @property

@@ -82,7 +82,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Below one folder, selects the files whose paths equal one of the missing paths if case is ignored."""
+    """Selects the files below one folder whose paths, ignoring case, equal one of the paths that were added."""
 
     __slots__ = ("files", "folders")
 
