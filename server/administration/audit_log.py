@@ -88,7 +88,9 @@ class AuditLog:
                 logger.warning("the disk is too slow for the audit log; some decisions are missing from the log")
             self._dropped += 1
         except ExhaustedError:
-            logger.warning("no thread could be started for the audit log; this is tried again at the next decision")
+            logger.warning(
+                "no thread could be started for the audit log; the server will try again at the next decision"
+            )
 
     def close(self) -> None:
         if self._has_writer:

@@ -117,8 +117,9 @@ class ListenStreams:
         limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
         if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
             message = (
-                f"Too many streams are open for this client (the maximum is {limit} open subscription streams) or for "
-                "all clients together. Close a stream, then listen again."
+                f"Too many subscription streams are open: at most {limit:,} are allowed for this client (if it is "
+                f"unidentified, for all such clients together), and {MAX_STREAMS:,} in total. Close a stream or wait, "
+                "then listen again."
             )
             raise MCPError(INTERNAL_ERROR, message, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1

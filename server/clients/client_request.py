@@ -120,7 +120,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # from the `RequestContext`, or outside of requests from the `McpConnection`
+    outbound: Outbound  # from the `RequestContext`; outside of requests, from the `McpConnection`
     params: Mapping[str, Any]
     version: str
     capabilities: Json

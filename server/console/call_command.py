@@ -73,7 +73,7 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""A description of each JSON Schema type, in the order in which conversions to the types are tried."""
+"""A description of each JSON Schema type except string, in the order in which conversions to the types are tried."""
 
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""

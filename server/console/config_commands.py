@@ -50,7 +50,8 @@ from tools.contract.tool_errors import ToolError
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a variable reference, with `:` and `@` if it is a password
+# A variable reference, with the `:` and `@` around it if it is the password in a URL.
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\
@@ -278,8 +279,8 @@ def add(
     """
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
-        message = f"use at most {MAX_ALIAS} characters: letters, digits, hyphens, and single _ between others"
-        raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
+        rule = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
+        raise UsageError(f"'{name}' cannot be the name of a server: use {rule}.{suggestion}")
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:

@@ -233,7 +233,10 @@ async def check_sandbox(app: App, findings: Findings) -> None:
 
 
 async def check_git(app: App, findings: Findings) -> None:
-    """Check git, which only shell commands need: the tools parse ignore files themselves."""
+    """Check git, which shell commands use, and which tells whether a repository stores hidden files.
+
+    The tools parse ignore files themselves.
+    """
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:

@@ -363,7 +363,7 @@ def _convert_entry(
     raw |= {own_key: _milliseconds(raw[key]) for key, own_key in _IN_SECONDS.items() if key in raw}
     if "timeout" in raw and not _is_time(raw["timeout"]):
         del raw["timeout"]
-        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a duration and was ignored.")
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a positive number and was ignored.")
     if _COUNTS_SECONDS.search(path):
         if "timeout" in raw:
             raw["timeout"] = _milliseconds(raw["timeout"])

@@ -33,7 +33,7 @@ from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
-SCREEN_LINES = 20  # longer output ends with a summary of at most this many lines
+SCREEN_LINES = 20  # after more lines than this, those about what runs or is allowed are repeated, up to this many
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {

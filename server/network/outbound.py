@@ -141,8 +141,8 @@ async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(
-            "the proxy set for it in the environment cannot be used: its address must begin with http:// or https://; "
-            "to ignore it, set proxy.environmentProxies to false"
+            "the proxy set for it in the environment cannot be used: its address must be valid and begin with http:// "
+            "or https://; to ignore it, set proxy.environmentProxies to false"
         ) from None
 
 

@@ -237,15 +237,15 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
         if alias in entries:
             pair = f"{dotted(('mcpServers', layer.names[alias]))} and {display_path}"
             message = (
-                f"{pair} would both be called {alias}; rename one, using only letters, digits, hyphens and single "
-                "underscores."
+                f"{pair} would both be called {alias}; rename one, using at most {MAX_ALIAS} letters, digits, hyphens "
+                "and single underscores, with no underscore at either end."
             )
             diagnostics.refuse(source, message)
             continue
         if alias != name:
             limits = (
-                f"a name has at most {MAX_ALIAS} characters: letters, digits, - and _, but no __, and no _ at either "
-                "end"
+                f"a name has at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore "
+                "at either end"
             )
             diagnostics.warn(source, f"{display_path} is called {alias} here: {limits}.")
         if isinstance(entry, dict) and "disabled" in entry:

@@ -322,8 +322,8 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as in their iss claim; https is required unless it is on this machine. If
-    this and `resource` are empty, only `http.tokens` are accepted.
+    """The issuer's identifier, exactly as in its metadata and in the iss claim of its tokens; https is required unless
+    it is on this machine. If this and `resource` are empty, only `http.tokens` are accepted.
     """
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""

@@ -25,7 +25,8 @@ ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how ma
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
-# A server that this many coretools-mcp servers precede in a chain starts no programs: the chain is probably a loop.
+# If this many coretools-mcp servers precede a server in a chain, it starts no upstream servers:
+# the chain is probably a loop.
 MAX_ABOVE = 3
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a `token` (RFC 9110, 5.6.2)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")

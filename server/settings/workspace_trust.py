@@ -238,7 +238,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
                 diagnostics.warn(source, f"{dotted((table, name))} is ignored: {_conflict_reason(name, owner)}")
     owner = _reserved_names("mcpServers", operators).get(COMMAND_ALIAS)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
-        message = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
+        message = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS};"
         diagnostics.warn(source, f"{message} {_conflict_reason(COMMAND_ALIAS, owner)}")
     # A workspace may name its own memory file, unless an operator's layer with a higher precedence names one.
     names = pop_value(data, MEMORY_NAME)

@@ -77,7 +77,7 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
     assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
     said = (
         "mcpServers.my server is called my-server here: "
-        "a name has at most 24 characters: letters, digits, - and _, but no __, and no _ at either end."
+        "a name has at most 24 letters, digits, hyphens and single underscores, with no underscore at either end."
     )
     assert report.warnings == (f"{file}: {said}",)
 
@@ -87,8 +87,8 @@ def test_two_names_that_become_one_alias_are_an_error_that_names_both(file: Path
     with pytest.raises(SettingsError) as caught:
         load(file, {"mcpServers": {"a.b": {"command": "x"}, "a b": {"command": "y"}}})
     assert str(caught.value) == (
-        f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; "
-        "rename one, using only letters, digits, hyphens and single underscores."
+        f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; rename "
+        "one, using at most 24 letters, digits, hyphens and single underscores, with no underscore at either end."
     )
 
 

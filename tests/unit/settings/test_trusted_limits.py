@@ -116,7 +116,8 @@ def test_the_server_of_a_workspaces_command_is_not_named_like_one_of_the_operato
     operators = {"mcpServers": {"MCP": {"command": "own"}}}
     report = load_with(tmp_path, environ, operators, {"mcp": {"serverCommand": "evil"}})
     assert [(alias, entry.command) for alias, entry in report.upstreams.items()] == [("MCP", "own")]
-    assert any("mcp.serverCommand is ignored: its server would be called mcp." in each for each in report.warnings)
+    told = "mcp.serverCommand is ignored: its server would be called mcp; the operator's own settings already use "
+    assert any(told in each for each in report.warnings)
 
 
 @pytest.mark.requirement("settings.workspace.operators")
