@@ -78,19 +78,20 @@ class AuditLog:
         logger.info("%s", json.dumps(record))
         if self.path is None:
             return
-        try:
-            self._queue.put_nowait(record)
-            if not self._has_writer:
+        if not self._has_writer:
+            try:
                 start_thread(partial(self._write, self.path))
                 self._has_writer = True
+            except ExhaustedError:
+                logger.warning(
+                    "no thread could be started for the audit log; the server will try again at the next decision"
+                )
+        try:
+            self._queue.put_nowait(record)
         except queue.Full:
             if not self._dropped:
                 logger.warning("the disk is too slow for the audit log; some decisions are missing from the log")
             self._dropped += 1
-        except ExhaustedError:
-            logger.warning(
-                "no thread could be started for the audit log; the server will try again at the next decision"
-            )
 
     def close(self) -> None:
         if self._has_writer:

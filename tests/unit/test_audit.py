@@ -17,6 +17,7 @@ from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
 from tools.call.consent import AuditEntry, GrantScope, LastingAnswer
 from tools.contract.confirmation import Answer, Decision, Unavailable
+from tools.contract.tool_errors import ExhaustedError
 from tools.permissions.verdict import Permission, Verdict
 
 ALLOW = Permission(Verdict.ALLOW, "because")
@@ -65,6 +66,24 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
     assert len(saved["rules"]) == 3
     assert token not in str(saved["rules"])
     assert len(saved["rules"][2]) < 3_000
+
+
+@pytest.mark.requirement("audit.records")
+def test_decisions_wait_for_a_thread_that_could_not_be_started_even_if_the_queue_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_none(_: object) -> None:
+        raise ExhaustedError("there are no threads")
+
+    monkeypatch.setattr(audit_log, "QUEUED_RECORDS", 2)
+    log = AuditLog(str(tmp_path / "audit.jsonl"))
+    with monkeypatch.context() as context:
+        context.setattr(audit_log, "start_thread", start_none)
+        for _ in range(3):
+            log.note(decided())
+    log.note(decided())
+    log.close()
+    assert len(records(tmp_path / "audit.jsonl")) >= 2
 
 
 @pytest.mark.requirement("audit.shared")
