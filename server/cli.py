@@ -326,7 +326,7 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
         words, known_names = list(command_line[:count]), {tuple(name.split()[:count]) for name in commands}
         is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
         if not is_complete and tuple(words) not in known_names:
-            from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only for a mistake
+            from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only if the command is mistyped
 
             candidates = sorted(
                 " ".join(words_of_name) for words_of_name in known_names if list(words_of_name[:-1]) == words[:-1]
@@ -341,7 +341,7 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
     command = commands[arguments.command]
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
     if unknown:
-        from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only for a mistake
+        from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only if the command is mistyped
 
         options = re.findall(r"--[a-z-]+", command.format_help())
         suggestions = [near for word in unknown if (near := nearest(word, options))]

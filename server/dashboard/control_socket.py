@@ -82,7 +82,7 @@ def _make_room() -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket of each server in a folder, and a connection to that server.
+    """Yield the socket path of each server in a folder, and a connection to that server.
 
     Sockets without a server are removed.
     """

@@ -57,7 +57,7 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        message = "this file cannot be read, so no workspace is trusted; coretools-mcp trust rewrites it."
+        message = "this file cannot be read, so no workspace is trusted; to rewrite it, run: coretools-mcp trust"
         diagnostics.warn(str(path), message)
         return {}
 

@@ -68,8 +68,8 @@ class ProgramSite:
             location = "at that path" if os.path.basename(name) != name else "on the PATH outside the workspace"
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                f"The program '{one_line(name)}' of {setting} was not found {location}, or cannot be run. The operator "
-                "can install it, make it executable, or give its absolute path.",
+                f"The program '{one_line(name)}', set in {setting}, was not found {location} or cannot be run. The "
+                "operator can install it, make it executable, or give its absolute path.",
             )
         return ProgramRequest(
             argv=(program, *arguments),

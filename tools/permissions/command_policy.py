@@ -66,7 +66,7 @@ from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 
-# Git commands that need consent, because git's settings are read-only for all other commands
+# Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (

@@ -376,5 +376,5 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return Lock(path, servers, digest=hashlib.sha256(new_content).hexdigest())
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, next to the settings: {reason}. Fix that, then approve again.",
+        f"The approval was not saved in {LOCK_NAME} (next to the settings): {reason}. Fix that, then approve again.",
     )

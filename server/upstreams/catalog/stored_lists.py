@@ -44,7 +44,8 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-# How long a file with `NEVER_LISTED` is valid: not long, because the server may be slow only while it is installed
+# How long a file with `NEVER_LISTED` is valid. Short, because a server may have been slow only because it was still
+# being installed
 NEVER_LISTED_SECONDS = 3_600
 
 _SUFFIX = ".json"

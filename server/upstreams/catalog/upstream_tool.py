@@ -295,7 +295,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def get_description(self, params: Arguments, context: ToolContext) -> str:
         del context
         names = ", ".join(params) or "no arguments"
-        return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
+        return f"Call {self.upstream_name} on the server {self.alias} ({names[:200]})"
 
     def why_asked_again(self, client_key: str) -> str:
         record, digest = self._record, self._digest

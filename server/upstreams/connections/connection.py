@@ -270,7 +270,7 @@ class Upstream:
         self._last_reads: dict[str, float] = {}
         self._lists_reread = anyio.Event()  # set after the next read
         self._warnings = set[str]()
-        # Whether the server has lost the latest session, and the next attempt to connect is not over yet.
+        # True from the loss of the latest session by the server until the next attempt to connect has ended
         self._was_forgotten = False
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:

@@ -471,7 +471,7 @@ class UpstreamPool:
         ]
 
     def is_unlisted(self, alias: str) -> bool:
-        """Return whether a server without a prefix has sent no current list, so that it may own any name."""
+        """Return whether a server may own any name: it has no prefix, and has not sent a current list."""
         return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
 
     def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:

@@ -1,6 +1,6 @@
 """Relays client requests to the right session of an upstream, and passes the upstream's messages back to the client.
 
-The path of an upstream's question depends on both revisions:
+How an upstream's question reaches the client depends on the protocol revisions of the upstream and the client:
 
 - Both in the handshake era: `SessionQuestions` asks the client while its call waits.
 - Handshake-era upstream, 2026-07-28 client: `SessionQuestions.receive` wakes `_until_answer`, which suspends the call

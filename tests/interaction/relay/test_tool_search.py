@@ -313,7 +313,7 @@ async def test_a_rule_and_a_question_are_about_the_tool_and_an_answer_for_one_co
     async with proxied(tmp_path, servers, era, settings=settings, answer=accepting({"decision": "once"})) as client:
         await client.told("call_tool", {"name": "shop__refund_payment", "arguments": {"id": "1"}})
         ((_, asked),) = client.asked
-        assert "Call refund_payment of the server shop (id)" in asked["message"]
+        assert "Call refund_payment on the server shop (id)" in asked["message"]
         assert "permissions.ask rule shop__refund_payment" in asked["message"]
         assert "call_tool" not in asked["message"]
         if client.is_modern:
