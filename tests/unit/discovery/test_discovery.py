@@ -179,11 +179,11 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
         ({"call_command": None}, "tools.callCommand, which runs the tools, is not. Set both."),
         (
             {"discovery_command": ("no-such-program",)},
-            "'no-such-program' of tools.discoveryCommand was not found on the PATH",
+            "'no-such-program', set in tools.discoveryCommand, was not found on the PATH",
         ),
         (
             {"discovery_command": ("bin/none",)},
-            "The program 'bin/none' of tools.discoveryCommand was not found at that path",
+            "The program 'bin/none', set in tools.discoveryCommand, was not found at that path",
         ),
         (
             {"discovery_command": ("sh", "-c", "echo '[]'; echo token=abcdefgh >&2; exit 4")},
