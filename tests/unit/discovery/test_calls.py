@@ -77,7 +77,7 @@ async def test_a_program_named_alone_is_not_taken_from_the_workspace(root: Path,
     async with custom_tools(root, tmp_path, environment=environment, call_command=("my-call",)) as tools:
         error = await tools.error_of("one")
         assert error.code is ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR
-        assert "Error: The program 'my-call', set in tools.callCommand, was not found on the PATH outside" in error.message
+        assert "The program 'my-call', set in tools.callCommand, was not found on the PATH outside" in error.message
         assert "Exit Code: (none)" in error.message
 
 
