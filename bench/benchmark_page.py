@@ -53,7 +53,7 @@ it did not answer in time. Each peer does the nearest equivalent; notes say what
 GROWTH = f"""
 ## How this server scales
 
-The exponent is fitted to how much longer each size takes than the smallest: 1 means linear growth, 0 none.
+The exponent is fitted to how much more each size needs than the smallest: 1 means linear growth, 0 none.
 Above {MAX_EXPONENT} it is bold.
 
 | | exponent | sizes | measured |

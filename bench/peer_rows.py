@@ -270,7 +270,7 @@ def _writes(size: str, times: int) -> Row:
 def _lists(entries: int, times: int) -> Row:
     call = Call("list_directory", {"path": "{folder}"}, "file00001.txt")
     uses = call, call, Call(call.tool, {**call.arguments, "depth": 1}, call.expected)
-    note = "coretools-mcp obeys ignore files; DesktopCommander shows only the first 100 entries of a folder"
+    note = "coretools-mcp obeys ignore files"
     return _files(f"list of {entries:,} entries", _of_entries(entries), *uses, note=note, times=times, bar=1.6)
 
 

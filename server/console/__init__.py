@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXIT_FAILED = 1  # the command failed, or found a problem
 EXIT_USAGE = 2  # wrong usage or settings
-EXIT_ADDRESS = 3  # the server cannot listen on its address
+EXIT_ADDRESS = 3  # the address or the certificate cannot be used, or a token is missing
 EXIT_INTERRUPTED = 130  # Ctrl-C: 128 plus the number of the signal, as in shells
 EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 

@@ -235,7 +235,7 @@ class UndoSettings(Section):
     changes are deleted first.
     """
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
-    """How many days the record of a change is kept."""
+    """How many days a change can be undone. Older records and contents are deleted at the next change."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
     """The size in bytes of the largest file whose old content is kept; changes to a larger file cannot be undone."""
 
