@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, Words, is_wrapper, programs_run_by
+from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, programs_run_by
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -161,27 +161,27 @@ def needs_network(words: Words) -> bool:
     return False
 
 
-def searches_folders(words: Words) -> bool:
+def searches_folders(command: SimpleCommand) -> bool:
     """Return True if a command is `rg` or has an option such as `-r`, so it may search folders.
 
     Programs that are not on the short list may be missed.
     """
-    is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
-    return basename(words[0] or "") == "rg" or is_recursive if words else False
+    return command.program == "rg" or any(word and _RECURSIVE.fullmatch(word) for word in command.words[1:])
 
 
-def may_search_own_folder(words: Words) -> bool:
+def may_search_own_folder(command: SimpleCommand) -> bool:
     """Return True if a search may have no path among its words, so that it searches the folder in which it runs."""
-    options = [word or "" for word in words[1:] if word is None or word.startswith("-")]
-    if basename(words[0] or "") != "rg":
+    arguments = command.words[1:]
+    options = [word or "" for word in arguments if word is None or word.startswith("-")]
+    if command.program != "rg":
         options = [option.replace("r", "").replace("R", "") for option in options]
-    return len(words) - 1 - len(options) < 2 or not all(map(_SEARCH_FLAGS.fullmatch, options))
+    return len(arguments) - len(options) < 2 or not all(map(_SEARCH_FLAGS.fullmatch, options))
 
 
-def compares_folders(words: Words) -> bool:
+def compares_folders(command: SimpleCommand) -> bool:
     """Return True if a command is `diff` or `git diff`, so that it may read the files in folders that it names."""
-    name = basename(words[0] or "") if words else ""
-    return name == "diff" or (name == "git" and without_git_options(words[1:])[:1] == ("diff",))
+    is_git_diff = command.program == "git" and without_git_options(command.words[1:])[:1] == ("diff",)
+    return command.program == "diff" or is_git_diff
 
 
 def _program_and_arguments(words: Words) -> tuple[str, str]:
@@ -270,7 +270,7 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "ls": r"(?!-\w*L|--deref).*",
     "grep": r"""
-        -[^-dDROS][^dDROS]*|--(recursive|ignore-case|line-number|count|files-with(out)?-match(es)?|include|exclude(-dir)?
+        -([^-dDROS][^dDROS]*)?|--|--(recursive|ignore-case|line-number|count|files-with(out)?-match(es)?|include|exclude(-dir)?
         |(after-|before-)?context|max-count|word-regexp|line-regexp|fixed-strings|extended-regexp|perl-regexp|regexp
         |only-matching|invert-match|no-messages|no-filename|with-filename|quiet|text|colou?r|null)(=.*)?
     """,

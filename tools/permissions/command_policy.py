@@ -120,11 +120,7 @@ class _Question:
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
-    # Paths in which consent lifts the limits of ask rules about reading, of agent-ignore files, and of ask rules about
-    # editing
-    lifted_reading: dict[str, None] = field(default_factory=dict[str, None])
-    lifted_ignoring: dict[str, None] = field(default_factory=dict[str, None])
-    lifted_editing: dict[str, None] = field(default_factory=dict[str, None])
+    lifted: LiftedLimits = field(default_factory=LiftedLimits)  # the limits that consent lifts
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, widens_access: bool = False) -> None:
@@ -132,12 +128,6 @@ class _Question:
         self.widens_access = self.widens_access or widens_access
         if setting:
             self.settings[setting] = None
-
-    @property
-    def lifted(self) -> LiftedLimits:
-        """The limits that consent lifts."""
-        paths = (self.lifted_reading, self.lifted_ignoring, self.lifted_editing)
-        return LiftedLimits(*map(frozenset, paths))
 
 
 class _CommandPolicy:
@@ -248,7 +238,7 @@ class _CommandPolicy:
                 reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
                 self._lift_limits(question, named_path, reads=reads, edits=edits)
             for file in self._hidden.asked:  # also files that the rule reaches through a link
-                if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted_reading:
+                if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted.asked:
                     question.add(f"{file.reason}: it names {named_path.path}", file.setting)
                     self._lift_limits(question, named_path, reads=True, edits=False)
             # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
@@ -279,8 +269,10 @@ class _CommandPolicy:
         if is_inside(path, self._roots) or os.path.lexists(path):
             to_write = not self._is_reading or named_path.is_written
             (question.writable if to_write else question.seen)[path] = None
-            question.lifted_reading |= {path: None} if reads else {}
-            question.lifted_editing |= {path: None} if edits else {}
+            if reads:
+                question.lifted.asked.add(path)
+            if edits:
+                question.lifted.protected.add(path)
 
     def _ask_about_words(self, question: _Question) -> None:
         text = self._text
@@ -321,7 +313,8 @@ class _CommandPolicy:
                     if contains(part.path, named_path.real_path)
                 )
                 visible_path = next(still_hidden, named_path.real_path)
-                question.seen[visible_path] = question.lifted_ignoring[visible_path] = None
+                question.seen[visible_path] = None
+                question.lifted.ignored.add(visible_path)
                 break
         in_scratch = (
             self._has_bubblewrap
@@ -394,11 +387,11 @@ class _CommandPolicy:
         folders: set[str] = set()  # folders in which a command may read files that it does not name
         for command in self._all_commands:
             own_folder = self._paths.absolute(".", command.folder) or self._request.command.directory
-            if searches_folders(command.words):
+            if searches_folders(command):
                 folders |= real_paths
-                if not real_paths or may_search_own_folder(command.words):
+                if not real_paths or may_search_own_folder(command):
                     folders.add(os.path.realpath(own_folder))
-            elif compares_folders(command.words) and not (
+            elif compares_folders(command) and not (
                 command.program == "git" and "--no-index" not in command.words and work_tree_above(own_folder)
             ):
                 folders |= real_paths

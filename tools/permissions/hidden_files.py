@@ -655,9 +655,9 @@ class HiddenFileScanner:
 class LiftedLimits:
     """Real paths in which consent lifts limits on files."""
 
-    asked: frozenset[str] = frozenset()  # files that rules ask about before reading are visible
-    ignored: frozenset[str] = frozenset()  # files that agent-ignore files hide are visible
-    protected: frozenset[str] = frozenset()  # files that rules ask about before editing are writable
+    asked: set[str] = field(default_factory=set[str])  # files that rules ask about before reading are visible
+    ignored: set[str] = field(default_factory=set[str])  # files that agent-ignore files hide are visible
+    protected: set[str] = field(default_factory=set[str])  # files that rules ask about before editing are writable
 
 
 def restrictions(

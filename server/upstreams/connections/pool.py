@@ -444,7 +444,7 @@ class UpstreamPool:
 
     @property
     def is_settled(self) -> bool:
-        return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
+        return self.has_started and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         return [session for sessions in self.sessions.values() for session in sessions.sessions_of(exchange)]

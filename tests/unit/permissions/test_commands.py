@@ -890,6 +890,8 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("ls src && grep -rn KEY", "?o"),
         ("grep -r -A 3 src", "?o"),
         ("grep -rn x src", "o"),
+        ("cat src/a.py | grep x -", "o"),
+        ("grep -- x src/a.py", "o"),
         ("diff -N . src", "?o"),
         ("diff src/a.py src/a.py", "o"),
         ("git log -p", "?o+"),

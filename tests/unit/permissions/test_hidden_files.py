@@ -69,7 +69,7 @@ def held(
 ) -> FileRestrictions:
     workspace = Workspace([str(root)])
     hidden = HiddenFileScanner().scan(workspace, rules)
-    names = frozenset(map(str, named))
+    names = set(map(str, named))
     lifted = LiftedLimits(names, names, names)
     return restrictions(hidden, kind, lifted=lifted, is_asked=is_asked, rules=rules, workspace=workspace)
 
