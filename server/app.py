@@ -41,7 +41,7 @@ from server.store.replica import Replica, lone_replica
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.relay.relayed_results import LargeResults
-from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
+from server.upstreams.resource_and_prompt_router import Dependencies, OwnOffer, ResourceAndPromptRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.todo_write import TodoLists
 from tools.builtin.web_search import WebSearchTool
@@ -170,7 +170,7 @@ class App:
 
     def _make_router(
         self, report: SettingsReport, served_over: ServedOver, observation: Observation | None
-    ) -> UpstreamRouter:
+    ) -> ResourceAndPromptRouter:
         settings, clients = report.settings, self.clients
 
         def reads_files(rights: Rights) -> bool:
@@ -193,7 +193,7 @@ class App:
                 None if exchange is None else clients.known(exchange.client_key), exchange
             ),
         )
-        return UpstreamRouter(report, dependencies)
+        return ResourceAndPromptRouter(report, dependencies)
 
     def _make_runner(self, report: SettingsReport) -> ToolRunner:
         # Rules that people save go into the user's own settings file, if there is one.

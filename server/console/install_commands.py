@@ -53,7 +53,7 @@ from server.settings.upstream_entries import PROGRAM, alias_of, is_own
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.upstream_router import STATUS_URI
+from server.upstreams.resource_and_prompt_router import STATUS_URI
 from server.upstreams.wire.upstream_transports import INHERITED
 from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path

@@ -38,8 +38,8 @@ from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
 from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner, why_not_used
 from server.upstreams.relay.relayed_results import protocol_error
 from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
+from server.upstreams.resource_and_prompt_router import ResourceAndPromptRouter
 from server.upstreams.session.list_reader import TOOLS
-from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, add_skills, describe_skills
 from tools.call.base_tool import BaseTool, ToolContext
@@ -101,7 +101,7 @@ class ToolRequests:
     clients: ClientTable
     contexts: Contexts
     consent: ConsentPolicy
-    router: UpstreamRouter
+    router: ResourceAndPromptRouter
     search: ToolSearch
     custom_tools: CustomTools
     is_built_in: bool

@@ -22,7 +22,7 @@ from server.questions.client_confirmer import ASKED
 from server.requests.call_contexts import ClientTable
 from server.requests.protocol_mapping import ERROR_KEY
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.upstream_router import UpstreamRouter
+from server.upstreams.resource_and_prompt_router import ResourceAndPromptRouter
 from tools.machine.threads import THREADS
 
 OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTelemetry conventions)
@@ -159,7 +159,7 @@ class Metrics:
         series[0][bisect_left(BUCKETS, seconds)] += 1
         series[1][0] += seconds
 
-    async def text(self, clients: ClientTable, router: UpstreamRouter) -> str:
+    async def text(self, clients: ClientTable, router: ResourceAndPromptRouter) -> str:
         """Return all metrics as text, with the current values of gauges."""
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():

@@ -13,7 +13,7 @@ from mcp.client import Client
 from server.app import App
 from server.console import trust_command
 from server.settings import load_settings
-from server.upstreams import upstream_router
+from server.upstreams import resource_and_prompt_router
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking, text_of
 from tests.in_process import in_process
 from tests.interaction.relay.clients import in_its_way
@@ -137,7 +137,7 @@ async def test_servers_are_asked_for_their_skills_only_for_a_name_that_is_not_kn
 async def test_a_server_that_does_not_list_its_skills_is_waited_for_once(
     root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_router, "SKILLS_SECONDS", 0.2)
+    monkeypatch.setattr(resource_and_prompt_router, "SKILLS_SECONDS", 0.2)
     tale = tmp_path / "tale"
     hung = skill_server("a", "modern", "bake", tale=str(tale), silent=["skills/list"])
     servers = in_its_way({"mcpServers": {"a": hung, "b": skill_server("b", "modern", "cook")}})["mcpServers"]

@@ -185,7 +185,7 @@ def _login_options(
     )
 
 
-class UpstreamRouter:
+class ResourceAndPromptRouter:
     """The facade for all upstreams."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
