@@ -142,17 +142,13 @@ class LiveSettings:
 
     @property
     def switched_off(self) -> list[str]:
-        """Aliases of the servers that a person has switched off."""
         return [alias for alias in self.report.upstreams if alias in self._disabled]
 
     def _enabled_upstreams(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._disabled}
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change to the settings files until cancelled.
-
-        If a change cannot be applied, the error is logged and the server continues.
-        """
+        """Apply every change to the settings files until cancelled. Errors are logged; later changes still apply."""
         self._tasks = tasks
         async for report in new_settings(self.report):
             try:
@@ -189,10 +185,7 @@ class LiveSettings:
 
 
 def has_other_rules(previous: Settings, current: Settings) -> bool:
-    """Return whether the permission rules may differ between two versions of the settings.
-
-    If they do not differ, the current rules are kept, including those that people have saved in the meantime.
-    """
+    """Return whether the rules may differ. If not, the current ones stay, including those saved in the meantime."""
     return (previous.permissions, previous.tools) != (current.permissions, current.tools)
 
 

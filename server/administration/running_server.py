@@ -53,7 +53,6 @@ class RunningServer:
     on_switch: Callable[[], None]  # called when a tool is switched on or off
 
     def status(self) -> dict[str, Any]:
-        """Return the state of this server as JSON."""
         report = self.live.report
         custom = self.custom_tools.discovery
         return {
@@ -126,7 +125,6 @@ class RunningServer:
 
     @property
     def switched_off(self) -> frozenset[str]:
-        """Names of the tools that a person has switched off."""
         return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:

@@ -38,8 +38,7 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 class Watchdog:
     """The server's end of the channel to the watchdog; `None` as the channel means that there is no watchdog.
 
-    The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs at
-    exit.
+    The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs then.
     """
 
     def __init__(self, channel: int | None = None) -> None:
@@ -79,10 +78,7 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads.
-
-    If `has_wire` is true, the watchdog also acts on the end of the server's input.
-    """
+    """Fork the watchdog, before there are threads. With `has_wire`, it also acts on the end of the server's input."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

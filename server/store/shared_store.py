@@ -46,8 +46,7 @@ class Versioned:
 class Store(Protocol):
     """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    Every method may raise `StoreUnavailableError`, after a few seconds at most. In that case, it is unknown whether
-    the operation took effect.
+    After a few seconds, any method may raise a `StoreUnavailableError`. Whether it took effect is then unknown.
     """
 
     @property
@@ -76,11 +75,7 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; with `if_version`, only if the key has that version (`ABSENT`: only if the key is missing).
-
-        Returns:
-            The new version; `None` if the key's version differs from `if_version`.
-        """
+        """Write a value; with `if_version`, only over that version (`ABSENT`: none). Returns its version, or `None`."""
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...
@@ -92,10 +87,7 @@ class Store(Protocol):
     async def publish(self, channel: str, text: str) -> None: ...
 
     def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        """Receive messages published from now on, including this process's own.
-
-        `None` is yielded first, and whenever messages may have been lost.
-        """
+        """Receive messages from now on, including one's own; and `None` first, and whenever messages may be lost."""
         ...
 
     async def aclose(self) -> None: ...

@@ -122,10 +122,7 @@ def telemetry_of_environment() -> Telemetry | None:
 class Telemetry:
     """Creates the spans of requests, and records their durations.
 
-    Args:
-        tracers: Creates spans.
-        meters: Creates histograms.
-        shutdowns: Functions that send the remaining spans and metrics. Each blocks, so it runs in its own thread.
+    `shutdowns` send the remaining spans and metrics. Each blocks, so it runs in its own thread.
     """
 
     def __init__(
@@ -184,10 +181,7 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream.
-
-        Returns the parameters, with the span's trace context in `_meta` instead of the caller's, and the span.
-        """
+        """Begin a span. Returns the parameters, with its trace context instead of the caller's, and the span."""
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done

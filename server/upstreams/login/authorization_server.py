@@ -52,16 +52,11 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server did not answer, or its answer was not JSON.
-
-    The login is kept, because its state is unknown.
-    """
+    """The authorization server gave no answer in JSON. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServer:
-    """One authorization server, for one upstream."""
-
     issuer: str  # the authorization server's own identifier
     metadata: OAuthMetadata  # RFC 8414; if it publishes none, the default addresses of the 2025-03-26 revision
     resource: str | None = None  # the resource of the tokens (RFC 8707), from the upstream's metadata, if known
@@ -98,11 +93,7 @@ class AuthorizationServerClient:
     by_proxy: bool
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
-        """Find the authorization server.
-
-        Raises:
-            LoginError: There is no usable authorization server.
-        """
+        """Find the authorization server. Raises a `LoginError` if there is no usable one."""
         metadata_url = challenge.parameter("resource_metadata") if challenge is not None else None
         for url in build_protected_resource_metadata_discovery_urls(metadata_url, self.url):
             resource_metadata = await self._get(url, "the server")
@@ -136,10 +127,7 @@ class AuthorizationServerClient:
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """Return the authorization server at the upstream's origin, as the 2025-03-26 revision defines it.
-
-        That authorization server may publish no metadata.
-        """
+        """Return the authorization server at the upstream's origin (revision 2025-03-26), which may lack metadata."""
         parts = urlsplit(resource_url_from_server_url(self.url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
@@ -169,10 +157,7 @@ class AuthorizationServerClient:
         return metadata
 
     def _check(self, address: str) -> None:
-        """Reject an address without TLS, unless both servers are on this machine.
-
-        An address is also rejected if it could be mistaken for another host's, or has a fragment (RFC 6749, 3.1).
-        """
+        """Reject an address that is not safe (`is_safe`). Without TLS, both servers must be on this machine."""
         if not is_safe(address, may_be_local=is_local(self.url)):
             raise LoginError(
                 f"the address of its authorization server, {visible_line(address[:_SHOWN_CHARS])}, is not a plain "

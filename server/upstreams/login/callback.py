@@ -46,10 +46,7 @@ NOT_OPEN = "This page does not belong to an open login: the login was completed 
 
 
 class PortTakenError(Exception):
-    """Another process is listening on the port.
-
-    `logins` are the logins that are open in that process; `None` if it runs another program, or does not respond.
-    """
+    """Another process has the port. `logins` are those open there; `None` for another program, or if it is silent."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -99,11 +96,7 @@ class CallbackListener:
     @classmethod
     @asynccontextmanager
     async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
-        """Listen on a port, shared with the other logins of this process.
-
-        Raises:
-            PortTakenError: Another process is listening there.
-        """
+        """Listen on a port, shared with this process's logins. Raises a `PortTakenError` if another process does."""
         listener = cls._open.get(port)
         if listener is None:
             listener = cls(port)
@@ -129,10 +122,9 @@ class CallbackListener:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Accept one redirect, identified by its secret `state`.
+        """Accept one redirect, by its secret `state`. Yields a function that returns the address that starts the login.
 
         When the context exits, a browser that has been redirected receives a page with the text in `redirect.page`.
-        Yields a function that returns the address at which the person starts the login.
         """
         self._redirects[state] = redirect
         try:

@@ -69,9 +69,7 @@ class _ConnectLink:
 class ConnectPages:
     """Sends people to authorization servers, and assigns redirects to logins by their secret `state`.
 
-    Args:
-        public_url: This server's public address, normalised as in browsers.
-        replica_name: The name of this replica, for load balancers; empty if there are no other replicas.
+    `public_url` is normalised as in browsers. `replica_name` is for load balancers; empty without other replicas.
     """
 
     def __init__(self, public_url: str, replica_name: str = "") -> None:
@@ -96,8 +94,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Yields a function that returns the address at which the person starts the login. Once a browser has continued
-        from one address, the function returns a new one, because the person may no longer have access to that browser.
+        Once a browser has continued from one address, the function returns a new one, because the person may no longer
+        have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -151,10 +149,7 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Redirect a browser that has shown the page to the authorization server.
-
-        After that, the link works in no other browser.
-        """
+        """Redirect a browser that has shown the page to the authorization server, and bind the link to this browser."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:

@@ -75,10 +75,7 @@ Release = Callable[[], Awaitable[None]]
 
 
 class LoginStore(Protocol):
-    """Stores logins.
-
-    Any method may raise `TokenStoreError`, or `LoginsUnavailableError` if the problem may be temporary.
-    """
+    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if it may be temporary."""
 
     async def run(self) -> None:
         """Do background work until cancelled."""
@@ -110,8 +107,6 @@ class LoginStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The content of a login's file."""
-
     version: Literal[1]
     storage: Literal["file", "keyring"]
     login: StoredLogin
@@ -146,12 +141,7 @@ class TokenStore:
         return os.path.join(self.state_folder, FOLDER)
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
-        """Return a login; `None` if there is none.
-
-        Raises:
-            TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are
-                unavailable or not where the settings say.
-        """
+        """Return a login; `None` if there is none. Raises a `TokenStoreError` if it or its secrets cannot be used."""
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
@@ -185,11 +175,7 @@ class TokenStore:
             return None
 
     def write(self, login: StoredLogin) -> None:
-        """Store a login, which replaces the previous one.
-
-        Raises:
-            TokenStoreError: The login cannot be stored. If secrets are stored in files, the previous login is intact.
-        """
+        """Store a login over the previous one, which survives a `TokenStoreError` if secrets are stored in files."""
         key = key_of(login.resource, login.principal)
         file_login = login
         if self.storage == "keyring":
@@ -224,11 +210,7 @@ class TokenStore:
                 _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
-        """Remove a login and its secrets, even if the login is unusable. Returns whether there was one.
-
-        Raises:
-            TokenStoreError: The login cannot be removed.
-        """
+        """Remove a login and its secrets, even if it is unusable. Returns whether there was one."""
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
@@ -263,13 +245,10 @@ class TokenStore:
         return entries
 
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
-        """Lock a login; `None` while another process has the lock. Does not wait.
+        """Lock a login, without waiting; `None` while another process has the lock.
 
-        The returned function releases the lock, and so does the operating system when the process exits. On a file
-        system without locks, this method has no effect.
-
-        Raises:
-            TokenStoreError: The folder cannot be used.
+        The returned function releases the lock, and so does the operating system when the process exits. A file system
+        without locks is not locked. Raises a `TokenStoreError` if the folder cannot be used.
         """
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
@@ -299,12 +278,7 @@ class TokenStore:
             return self.storage
 
     def _read_login(self, folder: Folder, key: str) -> StoredLogin:
-        """Return the login in a file.
-
-        Raises:
-            FileNotFoundError: The file does not exist.
-            TokenStoreError: The file is unusable, or the secrets of the login are not stored where the settings say.
-        """
+        """Return the login in a file. Raises as `_read` does, and if its secrets are not where the settings say."""
         record = _read(folder, key)
         if record.storage != self.storage:
             location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
@@ -314,8 +288,6 @@ class TokenStore:
 
 
 class FileLogins:
-    """Logins in this machine's files or keyring."""
-
     def __init__(self, files: TokenStore) -> None:
         self._files = files
 
@@ -350,12 +322,7 @@ class FileLogins:
 
 
 def _read(folder: Folder, key: str) -> _Record:
-    """Return the content of one login's file.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
-    """
+    """Return the content of a login's file. Raises a `FileNotFoundError`, or a `TokenStoreError` if it is unusable."""
     try:
         with folder.open_file(key + _SUFFIX) as file:
             info, content = file.info, file.head(MAX_BYTES + 1)

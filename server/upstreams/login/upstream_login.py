@@ -84,8 +84,6 @@ class LoginStoreUnavailableError(LoginError):
 
 @dataclass(eq=False, slots=True)
 class LoginAttempt:
-    """A login in progress."""
-
     request: AuthorizationRequest
     redirect: Redirect
     current_address: Callable[[], str]  # returns the address at which the person starts the login
@@ -109,7 +107,6 @@ class LoginAttempt:
         return self.is_stale or (has_failed and self.redirect.login == newer.redirect.login)
 
     def give_up(self, reason: str = "it was given up") -> None:
-        """Abort the attempt, unless it is done."""
         if not self.done.is_set():
             self.problem = reason
             self.scope.cancel()
@@ -126,10 +123,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the login storage: the replica's shared store, if it has one and keys, or else storage on this machine.
-
-    Returns `None` if this machine has no state folder.
-    """
+    """Return the replica's shared storage, if it has a store and keys, else this machine's; `None` without a folder."""
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
@@ -140,13 +134,8 @@ def login_store(replica: Replica, state_folder: str | None, storage: Literal["fi
 class Login:
     """The login of one principal to one upstream.
 
-    Args:
-        url: The upstream's address.
-        principal: The principal; empty for this machine's user.
-        port: The port for redirects.
-        options: The command-line options with which `coretools-mcp login` uses the same settings.
-        pages: The login pages for people on other machines, used instead of the port.
-        by_proxy: Whether to use the proxies set in the environment for authorization servers.
+    `principal` is empty for this machine's user. Redirects go to `port`, or for people on other machines to `pages`.
+    `options` are the command-line options with which `coretools-mcp login` uses the same settings.
     """
 
     def __init__(
@@ -190,12 +179,10 @@ class Login:
 
     @property
     def command(self) -> str:
-        """The terminal command to log in."""
         return f"coretools-mcp login {self._command_arguments}"
 
     @property
     def _command_arguments(self) -> str:
-        """The arguments for `coretools-mcp login` and `logout`."""
         principal_option = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"{self.alias}{principal_option}{self._options}"
 
@@ -205,11 +192,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header for a request; `None` without a token.
-
-        Raises:
-            LoginError: There is a token, but it cannot be used now.
-        """
+        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if it cannot be used now."""
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():
@@ -237,10 +220,7 @@ class Login:
     async def renew(self, old_header: str | None) -> str | None:
         """Return a new `Authorization` header, because `old_header` has expired or was rejected.
 
-        Returns `None` if a person must log in.
-
-        Raises:
-            LoginError: No `Authorization` header is available now.
+        Returns `None` if a person must log in. Raises a `LoginError` if no header is available now.
         """
         async with self._renewal_lock:
             if (header := _fresh_header(self._record, old_header)) is not None:
@@ -342,19 +322,10 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person. Returns `None` if another process has logged in meanwhile.
+        """Open a login for a person. Returns `None` if another process has logged in, so that `old_header` is outdated.
 
-        While another process uses the same port for a login, this method waits and calls `on_wait`.
-
-        Args:
-            tasks: Runs the login.
-            old_header: The `Authorization` header that was not sufficient. If a different one is stored, no login is
-                needed.
-            on_wait: Called with the reason for the wait.
-            readable_name: The principal's display name.
-
-        Raises:
-            LoginError: The login cannot be opened.
+        While another process uses the same port for a login, this method waits and calls `on_wait` with the reason.
+        `readable_name` is the principal's display name. Raises a `LoginError` if the login cannot be opened.
         """
         async with self._begin_lock:
             if self._attempt is not None and not self._attempt.done.is_set():
@@ -452,10 +423,7 @@ class Login:
         record: StoredLogin,
         old_header: str | None,
     ) -> str:
-        """Wait for the redirect and redeem the code, unless somebody logs in through another process.
-
-        Returns why the login failed; empty on success.
-        """
+        """Wait for the redirect and redeem the code, or for another process's login. Returns the problem, if any."""
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 while not attempt.redirect.arrived.is_set():
@@ -548,10 +516,8 @@ class Login:
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
 
-        Raises:
-            TokenStoreError: The login cannot be removed.
-            LoginStoreUnavailableError: The store is unavailable, so nothing was removed.
-            LoginError: The login is forgotten here, but its tokens stay valid at the authorization server.
+        Raises a `TokenStoreError` or `LoginStoreUnavailableError` if it stays. After any other `LoginError`, it is
+        forgotten here, but its tokens stay valid at the authorization server.
         """
         async with self._lock():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
@@ -566,10 +532,7 @@ class Login:
         return is_removed
 
     async def _remove_client(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Remove a client that the authorization server no longer knows, and its tokens.
-
-        If there are tokens, nothing is removed unless `is_certain` is true.
-        """
+        """Remove a client that the server has forgotten, and its tokens. If there are tokens, this must be certain."""
         async with self._lock():
             record = await self._read_usable()
             is_same_client = record is not None and record.client.get("client_id") == client.client_id
@@ -659,11 +622,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login; `None` if there is none, or if it is unreadable, so that a new login can replace it.
-
-        Raises:
-            LoginStoreUnavailableError: The store is unavailable.
-        """
+        """Return the stored login; `None` if it is missing or unreadable. May raise a `LoginStoreUnavailableError`."""
         try:
             return await self._read()
         except LoginStoreUnavailableError:
@@ -712,7 +671,6 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all_scopes(record: StoredLogin | None) -> bool:
-    """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_REQUESTED_SCOPES) or "").split())

@@ -144,14 +144,11 @@ async def read_lists(
     on_list: Callable[[OfferedKind, list[Json]], Awaitable[None]],
     offer: Offer,
 ) -> None:
-    """Read lists concurrently.
+    """Read lists concurrently, each within `seconds`, and pass each to `on_list` as soon as it has been read.
 
-    A list whose capability is missing is not requested. The list of tools is an exception, because some servers forget
-    to declare the `tools` capability.
-
-    Each list must arrive within `seconds`, and is passed to `on_list` as soon as it has been read. `offer` records the
-    items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server
-    itself.
+    A list whose capability is missing is not requested, except for the tools: some servers forget to declare `tools`.
+    `offer` records the items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come
+    through this server itself.
     """
     problems: list[Exception] = []
 
@@ -176,12 +173,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list. Items that have not changed since it was last read are not checked again.
-
-    Raises:
-        IsThisServerError: The list has come through this server itself.
-        RelayError: A page cannot be read.
-    """
+    """Read all pages of one list, and check new and changed items. Raises `IsThisServerError` or a `RelayError`."""
     previous_items = offer.digests.get(kind.field, {})
     items: dict[str, CheckedItem] = {}
     omissions: list[str] = []
@@ -267,10 +259,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, except in its URI.
-
-    Its name is changed too, which is safe because requests identify resources by URI.
-    """
+    """Return a resource or template with every character visible, except in its URI, by which requests identify it."""
     visible_resource = _visible_item(resource)
     visible_resource["name"] = visible_line(visible_resource["name"])
     return visible_resource
@@ -305,10 +294,7 @@ def with_visible_form(schema: Any) -> Any:
 
 
 def _visible_schema(schema: Any, depth: int) -> Any:
-    """Return a schema with the invisible characters in its texts made visible.
-
-    Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
-    """
+    """Make a schema's texts visible. Unchanged parts stay the same objects, so 10,000 tools are not stored twice."""
     if depth == 0:
         return schema
     if isinstance(schema, list):

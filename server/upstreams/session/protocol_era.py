@@ -72,8 +72,8 @@ class EraChoice:
 def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """Choose the operator's era if one is configured, otherwise the client's.
 
-    A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
-    client gets the most features if its own revision is used end to end.
+    A server that supports both may have fewer features in one (questions during a call, log messages); a client gets
+    the most if its own revision is used end to end.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -105,12 +105,7 @@ class Era:
 
 
 async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Json) -> Era:
-    """Negotiate the revision with an upstream.
-
-    Raises:
-        IncompatibleError: There is no common revision.
-        RelayError: The request failed.
-    """
+    """Negotiate the revision. Raises an `IncompatibleError` if none is common, or a `RelayError` if a request fails."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
     if not choice.is_modern:
         try:
@@ -226,7 +221,6 @@ def _common_version(versions: list[Any]) -> str | None:
 
 
 def _supported_versions(error: RelayError) -> list[Any]:
-    """Return the upstream's revisions, if its error lists them."""
     if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
     versions = as_mapping(error.error.get("data")).get("supported")

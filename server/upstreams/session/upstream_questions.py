@@ -102,20 +102,14 @@ class SessionOptions:
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
 
     def capabilities_to_declare(self, capabilities: Json) -> Json:
-        """Return the capabilities to declare for a client.
-
-        If the client has no roots, the workspace folders serve as roots.
-        """
+        """Return a client's capabilities to declare. If it has no roots, the workspace folders serve as roots."""
         has_roots = capabilities.get("roots") is not None or not self.folders
         return capabilities if has_roots else {**capabilities, "roots": {}}
 
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress.
-
-    While it is suspended, its client has a question to answer, and no client request waits for the call.
-    """
+    """A call in progress. While suspended, its client has a question to answer, and no client request waits for it."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -207,8 +201,7 @@ class SessionQuestions:
     def suspects(self) -> list[InFlightCall]:
         """Return the calls that may have caused a message from the upstream.
 
-        In a shared session, the list is empty unless exactly one call is in progress, and no other client has recently
-        abandoned a call.
+        In a shared session, this is the only call in progress, or none if another client has recently abandoned a call.
         """
         if not self._options.is_shared:
             return self.calls
@@ -331,10 +324,7 @@ class SessionQuestions:
         ]
 
     def _refuse_if_blocked(self, key: str) -> None:
-        """Refuse the question if the upstream still has to respond to a request other than a call.
-
-        The upstream might wait for the answer before it sends its lists, which are needed for calls.
-        """
+        """Refuse a question if a request other than a call is open: lists, which calls need, may wait for an answer."""
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])
 
@@ -420,10 +410,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to send to the upstream if nobody can be asked its question.
-
-    In an answer to `roots/list`, `folders` are the roots.
-    """
+    """Return the upstream's answer if nobody can be asked. In an answer to `roots/list`, `folders` are the roots."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -469,12 +456,9 @@ def _without_id(params: Json) -> Json:
 def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    If the client has no roots, the session's folders are the roots in the answer.
-
-    Returns:
-        The labelled questions, keyed as the client will see them, and the state that `next_round` needs with the
-        client's answers. In the state, `refused` maps the upstream's key of each refused question to the answer for the
-        upstream, and `keys` maps each key that was changed for the client to the upstream's key.
+    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In it,
+    `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's folders for
+    roots), and `keys` maps each key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}

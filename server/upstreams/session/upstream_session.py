@@ -99,7 +99,6 @@ class MessageLimit:
         return False
 
     def take_report(self) -> Json:
-        """Return a log message with the number of messages dropped since the last report."""
         dropped_count, self.dropped_count = self.dropped_count, 0
         text = (
             f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {dropped_count}."
@@ -146,8 +145,7 @@ class UpstreamSession:
     ) -> PendingRequest:
         """Send a request of this server or of a client; `params` must have the upstream's own names and URIs.
 
-        Raises:
-            ToolError: A client's request has passed through this server before, or through too many servers.
+        Raises a `ToolError` if a client's request runs in a loop of servers (`chained`).
         """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
@@ -251,9 +249,7 @@ class UpstreamSession:
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
     """Open a session, which is closed when the context exits. The context must be entered and exited in the same task.
 
-    Raises:
-        IncompatibleError: There is no common revision.
-        RelayError: A request failed.
+    Raises an `IncompatibleError` if there is no common revision, or a `RelayError` if a request failed.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None
@@ -348,10 +344,7 @@ class ResourceSubscriptions:
             self._start_update(uri, state)
 
     def _start_update(self, uri: str, state: _SubscriptionState) -> None:
-        """If the number of watchers requires it, subscribe or unsubscribe in a task that belongs to the session.
-
-        A watcher's own task could be cancelled before the upstream has responded.
-        """
+        """Subscribe or unsubscribe if needed, in the session's tasks: a watcher's own task could be cancelled early."""
         if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
             state.is_updating = True
             self._tasks.start_soon(self._update_subscription, uri, state)

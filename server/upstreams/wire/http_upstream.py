@@ -106,10 +106,7 @@ class RefusedError(UnusableAnswerError):
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Raises a `RefusedError` for every failed request and every error status, and records the reason.
-
-    `on_doubt` is called when the session seems to be lost.
-    """
+    """Turns failures and error statuses into a `RefusedError`. Calls `on_doubt` when the session seems to be lost."""
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
@@ -284,12 +281,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Provide an HTTP client.
-
-    Raises:
-        NeedsAuthenticationError: The body of the `async with` failed because the server requires a login.
-        UnreachableError: The body of the `async with` failed because the server cannot be reached.
-    """
+    """Provide an HTTP client. An error in its context becomes a `NeedsAuthenticationError` or `UnreachableError`."""
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
@@ -372,11 +364,7 @@ class _Writer:
         return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Send a request and receive its response.
-
-        Raises:
-            RefusedError: The server refuses the request.
-        """
+        """Send a request and receive its response. Raises a `RefusedError` if the server refuses it."""
         raise NotImplementedError
 
 
@@ -384,7 +372,6 @@ class _Writer:
 async def streamable_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
-    """Speak Streamable HTTP."""
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
         writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
         writer.inbox.transform = transport.without_secrets
@@ -457,7 +444,6 @@ class StreamableWriter(_Writer):
         await self._deliver(message, all_headers)
 
     async def leave(self) -> None:
-        """Tell the server that the session is over."""
         if self._session is not None and not self._is_forgotten:
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
@@ -514,10 +500,7 @@ class StreamableWriter(_Writer):
                 self.inbox.put(unusable(request_id, reason, is_unknown_session=True))
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a ping confirms that the server no longer knows the session.
-
-        If so, the refused request was not executed.
-        """
+        """Return whether a ping confirms that the server has forgotten the session, so the request was not executed."""
         if status in _UNKNOWN_SESSION_STATUSES:
             ping = Request("session", "ping")
             try:
@@ -660,8 +643,7 @@ async def sse_streams(
 class SseWriter(_Writer):
     """Speaks the older HTTP+SSE transport.
 
-    Responses arrive on the stream. If a request cannot be sent, or the server refuses it, an error response for it is
-    put into the inbox.
+    Responses arrive on the stream. For a request that cannot be sent or is refused, the inbox gets an error response.
     """
 
     takes_headers = False
@@ -686,8 +668,6 @@ class SseWriter(_Writer):
 
 @dataclass(slots=True)
 class Event:
-    """A server-sent event."""
-
     name: str = ""
     data: bytes = b""
     id: str | None = None  # empty to forget the previous id
@@ -695,11 +675,7 @@ class Event:
 
 
 async def events_in(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[Event]:
-    """Yield the events of a stream (WHATWG HTML, 9.2), which is always UTF-8, regardless of the declared charset.
-
-    Raises:
-        OverflowError: An event is too large.
-    """
+    """Yield a stream's events (WHATWG HTML, 9.2), which are always UTF-8. Raises `OverflowError` if one is too long."""
     event: Event | None = None
     line, data, size, is_first, ends_in_cr = bytearray(), list[bytes](), 0, True, False
     async for chunk in chunks:

@@ -98,10 +98,7 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help.
-
-        A login does not help if the status is 403 and the response names no authentication scheme.
-        """
+        """Whether a login could help: not after a status 403 without an authentication scheme."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -160,19 +157,11 @@ class Credentials(Protocol):
         ...
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header for a request, if there is one.
-
-        Raises:
-            LoginError: There is a token, but it cannot be used now.
-        """
+        """Return the `Authorization` header, if there is one. Raises a `LoginError` if it cannot be used now."""
         ...
 
     async def renew(self, old_header: str | None) -> str | None:
-        """Return a new `Authorization` header to replace the rejected one (`old_header`), if there is one.
-
-        Raises:
-            LoginError: No `Authorization` header is available now.
-        """
+        """Return a header to replace a rejected one, if there is one. Raises a `LoginError` if none is available."""
         ...
 
 
@@ -221,10 +210,7 @@ class MessageReader(Protocol):
 
 
 class MessageWriter(Protocol):
-    """Sends messages to an upstream.
-
-    It is a `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, an `_SdkWriter`.
-    """
+    """Sends messages: `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, `_SdkWriter`."""
 
     @property
     def has_room(self) -> bool:
@@ -252,7 +238,6 @@ class Inbox:
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        """Add a message; a listener gets it at once."""
         if self.transform is not None:
             message = self.transform(message)
         if self._listener is not None:
@@ -331,11 +316,7 @@ class PendingRequest:
     _questions: int = 0  # the number of open questions that the request may have caused
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Report `Expired` after `seconds` without progress.
-
-        If `first` is given, the first wait is `first` seconds instead. If `seconds` is `None`, the request never
-        expires.
-        """
+        """Report `Expired` after `seconds` without progress (`None`: never). The first wait is `first`, if given."""
         self._patience = seconds
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
@@ -426,10 +407,7 @@ class Observer(Protocol):
     """Observes the requests to an upstream."""
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Return the parameters to send with a request, and a callback.
-
-        The callback must be called with the response, or with `None` if there was none.
-        """
+        """Return the parameters to send, and a callback for the response, or for `None` if there was none."""
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
@@ -545,10 +523,7 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request. If it has a progress token, the request's id replaces the token.
-
-        The client with the key `client_key` is remembered if the request is abandoned.
-        """
+        """Send a request; its id replaces a progress token. If it is abandoned, its `client_key` is remembered."""
         self._next_id += 1
         identity = self._next_id
         on_answer = None
@@ -628,10 +603,7 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """Return the number in an id; zero if it is not a whole number.
-
-    This server's own ids are positive numbers, which some upstreams return as strings.
-    """
+    """Return the number in an id, even in a string; zero if it has none. This server's own ids are positive numbers."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
@@ -648,10 +620,7 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in `text`, which begins with a brace or a bracket, and whether the text is valid.
-
-    An invalid response is replaced by an error.
-    """
+    """Return the messages in `text` ({ or [ first), and whether it is valid. An invalid response becomes an error."""
     messages: list[Message] = []
     parts: Any = []
     if text.lstrip()[:1] == "[":

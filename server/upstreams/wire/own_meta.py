@@ -105,11 +105,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """Return the entries to add to the `_meta` of a request that this server passes on.
-
-    Raises:
-        ToolError: The request has passed through this server before, or through too many servers.
-    """
+    """Return the `_meta` entries of a request to pass on. Raises a `ToolError` if it runs in a loop of servers."""
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
@@ -129,8 +125,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server does not receive items that have already passed through it or through too many servers;
-    other clients do not receive server ids.
+    Another coretools-mcp server gets no items that passed through it or too many servers; others get no server ids.
     """
     client_chain = set(chain_of(meta))
     new_items: list[Json] = []

@@ -108,10 +108,7 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe into the log until the pipe ends. Does not close the pipe.
-
-    Of a line longer than `line_bytes`, only the beginning and the end are kept.
-    """
+    """Reads a non-blocking pipe, which it never closes, into the log; of lines over `line_bytes`, only both ends."""
 
     def __init__(self, descriptor: int, log: StderrLog, line_bytes: int = LOG_LINE_BYTES) -> None:
         self.log = log
@@ -329,12 +326,9 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and of its working folder.
+        """Return the absolute paths of the program and its working folder. Raises an `OSError` if one does not exist.
 
         A relative command, and relative entries of `PATH`, are resolved against the working folder.
-
-        Raises:
-            OSError: The program or the folder does not exist.
         """
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):
@@ -377,10 +371,7 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
     """Start an upstream, and stay connected to it until the context exits. No process is left behind.
 
-    `on_end` is called with a description of how the program exited.
-
-    Raises:
-        OSError: The program cannot be started.
+    `on_end` is called with a description of how the program exited. Raises an `OSError` if it cannot be started.
     """
     process, input_descriptor = await program.start(starter)
     os.set_blocking(input_descriptor, False)

@@ -36,11 +36,7 @@ Streams = tuple[MessageReader, MessageWriter]
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport to an upstream.
-
-    `open` takes two arguments: a callback that is called when the connection seems to be lost, and the workspace
-    folders.
-    """
+    """One transport. `open` takes a callback for when the connection seems to be lost, and the workspace folders."""
 
     name: str
     open: Callable[[Callable[[], None], Sequence[str]], AbstractAsyncContextManager[Streams]]
@@ -57,8 +53,7 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with a description of how a program exited. Requests to a remote server carry the token of
-    `login`, and go through the proxy set in the environment if `by_proxy` is true.
+    `on_end` is called with how a program exited. Requests to a remote server carry the token of `login`.
     """
     if entry.transport == "stdio":
         cwd = os.path.expanduser(entry.cwd or "")
