@@ -69,9 +69,8 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        self.recent.append(
-            partial(record_of, replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS]))
-        )
+        recent_entry = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        self.recent.append(partial(record_of, recent_entry))
         if self.path is None and not logger.isEnabledFor(logging.INFO):
             return
         record = record_of(entry)
@@ -83,9 +82,8 @@ class AuditLog:
                 start_thread(partial(self._write, self.path))
                 self._has_writer = True
             except ExhaustedError:
-                logger.warning(
-                    "no thread could be started for the audit log; the server will try again at the next decision"
-                )
+                message = "no thread could be started for the audit log; the server will try again at the next decision"
+                logger.warning(message)
         try:
             self._queue.put_nowait(record)
         except queue.Full:

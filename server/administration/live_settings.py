@@ -30,15 +30,12 @@ from tools.permissions.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
-
+# The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
+# editor can finish writing.
 POLL_SECONDS = 1.0
-"""The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
-editor can finish writing.
-"""
+# After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
+# could keep a rule from taking effect.
 MAX_POLLS = 4
-"""After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
-could keep a rule from taking effect.
-"""
 FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `None` if there is no file
 
 
@@ -102,11 +99,9 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
         yield report
 
 
+# The sections in which changes take effect at once, except for `tools.builtIn`. In the other sections, only
+# `shell.env`, `proxy.prefix` and `web.search` do.
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections in which changes take effect at once, except for `tools.builtIn`.
-
-In the other sections, only `shell.env`, `proxy.prefix` and `web.search` take effect at once.
-"""
 
 
 class WithdrawnAgent(Rule):

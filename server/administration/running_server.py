@@ -31,8 +31,6 @@ from tools.permissions.permission_policy import PermissionRequest
 from tools.permissions.tool_names import SHELL
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
-SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
-
 
 @dataclass(slots=True, kw_only=True)
 class RunningServer:
@@ -55,6 +53,7 @@ class RunningServer:
     def status(self) -> dict[str, Any]:
         report = self.live.report
         custom = self.custom_tools.discovery
+        disabled = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
         return {
             "approvalMode": self.clients.approval_mode.value,
             "workspaces": list(self.folders),
@@ -72,10 +71,7 @@ class RunningServer:
                 }
                 for client in self.clients.all()
             ],
-            "servers": [
-                *self.live.pool.report(),
-                *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
-            ],
+            "servers": [*self.live.pool.report(), *({"alias": alias, **disabled} for alias in self.live.switched_off)],
             **({"lock": lock.why_closed or lock.path} if (lock := self.live.pool.catalog.lock) is not None else {}),
             "leftOut": dict(self.live.pool.left_out),
             "customTools": custom.state.problem or "found" if custom is not None else "none",

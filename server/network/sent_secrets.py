@@ -99,11 +99,6 @@ def _encodings_of(word: str) -> Iterable[str]:
     base64_text = base64.b64encode(raw).decode().rstrip("=")
     escaped_json = re.sub(r"[+&<>'=]", lambda char: f"\\u{ord(char[0]):04x}", json_text)  # how .NET and Go escape JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
-    forms |= {
-        json_text,
-        json_text.replace("/", "\\/"),
-        escaped_json,
-        base64_text,
-        base64_text.translate(str.maketrans("+/", "-_")),
-    }
+    forms |= {json_text, json_text.replace("/", "\\/"), escaped_json}
+    forms |= {base64_text, base64_text.translate(str.maketrans("+/", "-_"))}
     return map(str.lower, forms)

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
@@ -30,7 +30,7 @@ from pydantic import AnyUrl, ValidationError
 from server import VERSION
 from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
 from server.network.sent_secrets import SentSecrets, quoted
-from server.protocol.json_rpc import Json
+from server.protocol.json_rpc import Json, as_list
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -97,7 +97,7 @@ class AuthorizationServerClient:
         metadata_url = challenge.parameter("resource_metadata") if challenge is not None else None
         for url in build_protected_resource_metadata_discovery_urls(metadata_url, self.url):
             resource_metadata = await self._get(url, "the server")
-            issuers = _list_of(resource_metadata, "authorization_servers")
+            issuers = as_list(resource_metadata.get("authorization_servers"))
             if isinstance(resource := resource_metadata.get("resource"), str) and issuers:
                 break
         else:
@@ -118,7 +118,7 @@ class AuthorizationServerClient:
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
             metadata = await self._get(url, "its authorization server")
             if metadata:
-                scopes = " ".join(map(str, _list_of(resource_metadata, "scopes_supported"))) or None
+                scopes = " ".join(map(str, as_list(resource_metadata.get("scopes_supported")))) or None
                 return AuthorizationServer(
                     str(metadata.get("issuer")), self._parse_metadata(metadata, issuer), resource, scopes
                 )
@@ -261,11 +261,8 @@ class AuthorizationServerClient:
         """Exchange a refresh token for a new token. If the response has no new refresh token, the old one is kept."""
         form = {"grant_type": "refresh_token", "refresh_token": old_token.refresh_token or ""}
         token = await self._request_token(server, client, form)
-        fields = {
-            "refresh_token": token.refresh_token or old_token.refresh_token,
-            "scope": token.scope or old_token.scope,
-        }
-        return token.model_copy(update=fields)
+        refresh_token, scope = token.refresh_token or old_token.refresh_token, token.scope or old_token.scope
+        return token.model_copy(update={"refresh_token": refresh_token, "scope": scope})
 
     async def client_credentials(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, scopes: str | None
@@ -358,7 +355,7 @@ class AuthorizationServerClient:
         """Return the status of a response and its JSON object; empty if the response is anything else."""
         try:
             status, body = await fetch_json(request, by_proxy=self.by_proxy)
-            scopes = _list_of(body, "scope")  # some servers send an array
+            scopes = as_list(body.get("scope"))  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{sender} {error}") from None
@@ -431,7 +428,3 @@ def _describe_failure(status: int, answer: Json) -> str:
     if description := error_text(answer):
         return f": {description}"
     return f" (HTTP status {status}{'' if answer else ', not JSON'})"
-
-
-def _list_of(fields: Json, name: str) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value := fields.get(name), list) else []

@@ -17,12 +17,12 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
-from server.protocol.json_rpc import as_mapping
+from server.protocol.json_rpc import as_list, as_mapping
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +207,7 @@ async def _logins_at(port: int) -> frozenset[str] | None:
         finally:
             writer.close()
         logins = as_mapping(json.loads(reply.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
-        if isinstance(logins, list):
-            return frozenset(map(str, cast("list[Any]", logins)))
+        return frozenset(map(str, as_list(logins))) if isinstance(logins, list) else None
     return None
 
 

@@ -174,9 +174,8 @@ class ConnectPages:
             return _page_response(400, _NOT_OPEN)
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
-            logger.warning(
-                "the redirect of a login to %s came from a different browser and was rejected", redirect.alias
-            )
+            message = "the redirect of a login to %s came from a different browser and was rejected"
+            logger.warning(message, redirect.alias)
             return _page_response(403, _NO_COOKIE if login.browser is None else _OTHER_BROWSER)
         del self._states[state]
         return _page_response(200, await redirect.take(parameters))

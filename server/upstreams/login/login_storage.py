@@ -160,9 +160,8 @@ class TokenStore:
         # The file and the keyring are not written atomically, so the keyring may have the secrets of another login.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
             if secrets_text:
-                logger.warning(
-                    "the keyring's entry for the login to %s is damaged, or belongs to another login", login.alias
-                )
+                message = "the keyring's entry for the login to %s is damaged, or belongs to another login"
+                logger.warning(message, login.alias)
             return replace(login, client={}, token=None, expires_at=None)
         client = {**login.client, **secrets.client}
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
@@ -202,9 +201,8 @@ class TokenStore:
                 replace_private_file(folder, key + _SUFFIX, content, self.disk, waits=True)
         except OSError as error:
             reason = error.strerror or "its disk has failed"
-            raise TokenStoreError(
-                f"The login to {login.alias} cannot be stored in the state folder ({reason})."
-            ) from None
+            message = f"The login to {login.alias} cannot be stored in the state folder ({reason})."
+            raise TokenStoreError(message) from None
         if was_in_keyring:
             with suppress(TokenStoreError):
                 _remove_from_keyring(key)
@@ -348,10 +346,8 @@ def _login_error(problem: str) -> TokenStoreError:
 
 
 def _folder_error(error: OSError) -> TokenStoreError:
-    reason = error.strerror or "its disk has failed"
-    return TokenStoreError(
-        f"The stored logins cannot be used ({reason}): check the folder {FOLDER} in the state folder."
-    )
+    reason = f"({error.strerror or 'its disk has failed'})"
+    return TokenStoreError(f"The stored logins cannot be used {reason}: check the folder {FOLDER} in the state folder.")
 
 
 def _unlock(descriptor: int) -> None:

@@ -334,9 +334,8 @@ class Login:
             while True:
                 self._check_open()
                 try:
-                    self._attempt = await tasks.start(
-                        self._run, old_header, readable_name, name=f"login to {self.alias}"
-                    )
+                    name = f"login to {self.alias}"
+                    self._attempt = await tasks.start(self._run, old_header, readable_name, name=name)
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -454,11 +453,8 @@ class Login:
         """Return the client of a stored login, with the secret from the settings, if any."""
         stored_client = OAuthClientInformationFull.model_validate(record.client)
         settings_client = configured_client(server, self.oauth)
-        return (
-            settings_client
-            if settings_client is not None and settings_client.client_id == stored_client.client_id
-            else stored_client
-        )
+        is_same = settings_client is not None and settings_client.client_id == stored_client.client_id
+        return settings_client if settings_client is not None and is_same else stored_client
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
         """Reject an unexpected authorization server: an upstream could name any server to get the client's secret."""
@@ -608,9 +604,8 @@ class Login:
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthMetadata.model_validate(record.metadata)
-                _TEXTS.validate_python(
-                    [record.token.get(_REQUESTED_SCOPES), record.metadata.get(_RESOURCE)], strict=True
-                )
+                texts = [record.token.get(_REQUESTED_SCOPES), record.metadata.get(_RESOURCE)]
+                _TEXTS.validate_python(texts, strict=True)
         except ValidationError:
             raise LoginError(f"the stored login is damaged; run {self.command} to create a new one") from None
         client_id = self.oauth.client_id

@@ -31,7 +31,7 @@ from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, NotAskedError
-from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
@@ -401,7 +401,7 @@ class SessionQuestions:
     async def _reply(self, identity: RequestId, response: Json) -> None:
         """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
         if response is NO_ANSWER:
-            await self._channel.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
+            await self._channel.refuse(identity, "The client does not accept such requests.")
             return
         await self._channel.answer(identity, response)
 

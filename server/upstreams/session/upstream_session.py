@@ -19,15 +19,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, headers_of, negotiate
-from server.upstreams.session.upstream_questions import (
-    QUESTIONS,
-    BoundedTasks,
-    SessionOptions,
-    SessionQuestions,
-)
+from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks, SessionOptions, SessionQuestions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
     ConnectionLostError,
@@ -50,7 +45,6 @@ _SERIALS = itertools.count(1)
 LEVEL_SECONDS = 5.0  # time limit for an upstream to accept a log level or to respond to a ping
 
 LOG = "notifications/message"
-
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only on a `subscriptions/listen` stream
 
@@ -60,11 +54,8 @@ LIST_CHANGES: Mapping[str, str] = {
     "notifications/resources/list_changed": "resources",
 }
 
-MAX_PER_SECOND = 100
-"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
-
+MAX_PER_SECOND = 100  # log messages relayed per second and session; other notifications have the same limit
 SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/subscribe` or `resources/unsubscribe`
-
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
 """Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
@@ -198,11 +189,11 @@ class UpstreamSession:
             self.questions.receive(identity, method, params)
         elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
+        elif self.is_initialized:
+            self._background.start(self.channel.refuse, identity, "Method not found")
         else:
-            message = (
-                "Method not found" if self.is_initialized else "This is not possible before the session is initialized."
-            )
-            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, message)
+            message = "This is not possible before the session is initialized."
+            self._background.start(self.channel.refuse, identity, message)
 
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_initialized:
@@ -225,12 +216,9 @@ class UpstreamSession:
                 self._relay_notification(method, params)
         elif self.log_limit.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
-            logger_name = params.get("logger")
-            prefixed_name = (
-                f"{self.alias}/{visible_line(logger_name)}"
-                if isinstance(logger_name, str) and logger_name
-                else self.alias
-            )
+            prefixed_name = self.alias
+            if isinstance(logger_name := params.get("logger"), str) and logger_name:
+                prefixed_name += f"/{visible_line(logger_name)}"
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
     def _send_drop_report(self, report: Json) -> None:

@@ -55,10 +55,7 @@ from server.upstreams.wire.json_rpc_channel import (
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for sending a request
-
-ACCEPT_SECONDS = 10.0
-"""Time limit for a server to accept a message that has no response; the sending task waits until it is accepted."""
-
+ACCEPT_SECONDS = 10.0  # time limit for a server to accept a message without a response; the sending task waits
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
 MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
 CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
@@ -219,22 +216,18 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def without_secrets(self, message: Message) -> Message:
         """Return a message. If it is an error, remove this connection's secrets from it: many people see errors."""
-        if not isinstance(message, ErrorResponse) and not (
-            isinstance(message, Response) and message.result.get("isError")
-        ):
+        if isinstance(message, ErrorResponse):
+            name, content = "error", message.error
+        elif isinstance(message, Response) and message.result.get("isError"):
+            name, content = "result", message.result
+        else:
             return message
-        content = message.error if isinstance(message, ErrorResponse) else message.result
         encoded = to_json(content, inf_nan_mode="null")
         if not self.secrets.found_in(encoded.decode()):
             return message
         if len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        redacted = {name: self.secrets.hide_within(value) for name, value in content.items()}
-        return (
-            ErrorResponse(message.id, redacted)
-            if isinstance(message, ErrorResponse)
-            else Response(message.id, redacted)
-        )
+        return message._replace(**{name: {key: self.secrets.hide_within(value) for key, value in content.items()}})
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -265,9 +258,8 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
                 if self._max_bytes is not None and count > self._max_bytes:
-                    logger.info(
-                        "a response from an upstream was longer than %d bytes and was rejected", self._max_bytes
-                    )
+                    note = "a response from an upstream was longer than %d bytes and was rejected"
+                    logger.info(note, self._max_bytes)
                     return
                 yield chunk
         except httpx2.TransportError as error:
@@ -622,9 +614,8 @@ async def sse_streams(
         finally:
             inbox.close()
         if not has_address:
-            raise UnusableAnswerError(
-                "its stream does not begin with an address on the same server for posting messages"
-            )
+            reason = "its stream does not begin with an address on the same server for posting messages"
+            raise UnusableAnswerError(reason)
 
     async with (
         _careful_client(headers, transport) as client,

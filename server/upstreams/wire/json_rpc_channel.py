@@ -22,6 +22,7 @@ from pydantic_core import from_json, to_json
 
 from server.protocol.json_rpc import (
     INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
     ErrorResponse,
     Json,
     Message,
@@ -41,21 +42,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_EVENTS = 1_000
-MAX_EVENT_BYTES = 4 << 20
-"""Maximum number and total size of queued events per request. Above these limits, new progress replaces the latest
-queued progress, and other notifications are dropped.
-"""
-
+# Maximum number and total size of queued events per request. Above these limits, new progress replaces the latest
+# queued progress, and other notifications are dropped.
+MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
-
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-
+# Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
+# remembered, again at most this many.
 MAX_ABANDONED = 1_000
-"""Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
-remembered, again at most this many.
-"""
 
 
 class RelayError(Exception):
@@ -127,10 +122,8 @@ def why_failed(error: BaseException) -> str:
         case UpstreamError(method=method):
             from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
 
-            quoted_message = quoted(str(error.error.get("message", "")))
-            return (
-                f"it answered {method or 'a request'} with error {error.code}{quoted_message and f': {quoted_message}'}"
-            )
+            message = quoted(str(error.error.get("message", "")))
+            return f"it answered {method or 'a request'} with error {error.code}{message and f': {message}'}"
         case TimeoutError():
             return "it did not answer in time"
         case _:
@@ -298,10 +291,8 @@ class PendingRequest:
     channel: JsonRpcChannel
     identity: int
     method: str
+    # The client to remember if the request is abandoned: empty if unidentified, `None` if it need not be remembered
     client_key: str | None = None
-    """The key of the client to remember if the request is abandoned; empty if the client is unidentified, and `None` if
-    no client needs to be remembered.
-    """
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
@@ -338,7 +329,8 @@ class PendingRequest:
             self.expect(self._patience)  # progress restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
-            self._report_answer(event)
+            if self.on_answer is not None:
+                self.on_answer(event)
             if self.at_end is not None:
                 self.at_end()
         elif self._events:
@@ -384,20 +376,16 @@ class PendingRequest:
                     raise event.problem
                 return event.result
 
-    def _report_answer(self, answer: RpcAnswer | None) -> None:
-        if self.on_answer is not None:
-            on_answer, self.on_answer = self.on_answer, None
-            on_answer(answer)
-
     async def aclose(self) -> None:
         """Stop waiting for the response. If the upstream has not responded, it is notified of the cancellation."""
         if self._dropped_count:
-            logger.info(
-                "notifications dropped during a call, because its client reads too slowly: %d", self._dropped_count
-            )
+            message = "notifications dropped during a call, because its client reads too slowly: %d"
+            logger.info(message, self._dropped_count)
             self._dropped_count = 0
         if not self.is_answered:
-            self._report_answer(None)
+            if self.on_answer is not None:
+                on_answer, self.on_answer = self.on_answer, None
+                on_answer(None)
             await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()
@@ -433,14 +421,12 @@ class JsonRpcChannel:
     _next_id: int = field(default=0, init=False)
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
+    # Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
+    # as unfinished; oldest first.
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
-    as unfinished; oldest first.
-    """
+    # Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
+    # count as unfinished. The empty key stands for all clients above the limit.
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
-    count as unfinished. The empty key stands for all clients above the limit.
-    """
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -574,9 +560,7 @@ class JsonRpcChannel:
         now = self._loop.time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        self._extra_clients = {
-            client: expires_at for client, expires_at in self._extra_clients.items() if expires_at > now
-        }
+        self._extra_clients = {client: expiry for client, expiry in self._extra_clients.items() if expiry > now}
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
@@ -584,8 +568,8 @@ class JsonRpcChannel:
     async def answer(self, identity: RequestId, result: Json) -> None:
         await self._send_quietly(Response(identity, result))
 
-    async def refuse(self, identity: RequestId, code: int, message: str) -> None:
-        await self._send_quietly(ErrorResponse(identity, {"code": code, "message": message}))
+    async def refuse(self, identity: RequestId, message: str) -> None:
+        await self._send_quietly(ErrorResponse(identity, {"code": METHOD_NOT_FOUND, "message": message}))
 
     async def _send_quietly(self, message: Message) -> None:
         try:

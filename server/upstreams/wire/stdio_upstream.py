@@ -50,21 +50,17 @@ LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; further lines are only counted
 
+# Pause between two chunks that are not shown, which limits a flood to a few megabytes per second
 FULL_LOG_PAUSE_SECONDS = 0.01
-"""Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
-
+# If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took
 TURN_SECONDS = 0.005
-"""If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
-
 # Bytes per read once a read has returned as many bytes as a pipe's initial capacity; until then, that capacity
 LARGE_READ_BYTES = 1 << 18
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
+# How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
+# `GRACE_SECONDS` are the same as in the SDK.
 FLUSH_SECONDS = 0.5
-"""How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
-`GRACE_SECONDS` are the same as in the SDK.
-"""
-
 ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
 LEAVING_SECONDS = 2.0  # time limit for an upstream to exit after its input is closed
 GRACE_SECONDS = 2.0  # time limit for an upstream and its children to exit after SIGTERM, before they are killed

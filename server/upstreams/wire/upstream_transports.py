@@ -27,9 +27,7 @@ INHERITED = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""The variables that an upstream's program gets from this server's environment, in addition to `XDG_*` and those that
-its entry names.
-"""
+"""What an upstream's program gets from this server's environment, besides `XDG_*` and those that its entry names."""
 
 Streams = tuple[MessageReader, MessageWriter]
 
