@@ -96,15 +96,12 @@ class LoginAttempt:
     ended_at: float | None = None  # when the attempt finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the attempt finished so long ago that a client that needs its result would have called again."""
-        return self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
-
     def is_over_for(self, newer: LoginAttempt) -> bool:
         """Return whether this attempt's result is no longer needed, now that there is another attempt."""
+        # After this time, a client that needs the result would have called again.
+        is_stale = self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
         has_failed = self.done.is_set() and bool(self.problem)
-        return self.is_stale or (has_failed and self.redirect.login == newer.redirect.login)
+        return is_stale or (has_failed and self.redirect.login == newer.redirect.login)
 
     def give_up(self, reason: str = "it was given up") -> None:
         if not self.done.is_set():

@@ -9,8 +9,6 @@ upstream only after the client has answered.
 
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
 and `next_round` puts the answers into the next request.
-
-The number of background tasks per session is bounded.
 """
 
 from __future__ import annotations
@@ -230,15 +228,11 @@ class SessionQuestions:
             self._tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
-        is_of_one = (
-            options.client is None and not options.is_shared and options.client_capabilities.get("roots") is not None
-        )
-        is_deferred = method == "roots/list" and not calls and is_of_one
+        has_roots = options.client_capabilities.get("roots") is not None
+        is_of_one = options.client is None and not options.is_shared
+        is_deferred = method == "roots/list" and not calls and is_of_one and has_roots
         if not (askable_calls or is_deferred):
-            is_declared = (
-                method != "roots/list"
-                or options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
-            )
+            is_declared = method != "roots/list" or has_roots or bool(options.folders)
             refusal = refusal_of(method, options.folders) if is_declared else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
             return

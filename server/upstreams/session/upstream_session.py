@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,11 +59,6 @@ SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
 """Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
-
-_FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
-
-SendRequest = Callable[[str, Json, float | None], Awaitable[Json]]
-"""Sends a request: the method, the parameters, and the time limit."""
 
 
 @dataclass(eq=False, slots=True)
@@ -124,7 +119,7 @@ class UpstreamSession:
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, tasks, self._background)
-        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # for the handshake era
+        self.subscriptions = ResourceSubscriptions(self)  # for the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
 
     @property
@@ -299,12 +294,8 @@ class _SubscriptionState:
 class ResourceSubscriptions:
     """The resources watched in a handshake-era session."""
 
-    def __init__(self, alias: str, request: SendRequest, tasks: TaskGroup, lost: anyio.Event) -> None:
-        self._alias = alias
-        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
-        self._request = request
-        self._tasks = tasks
-        self._lost = lost
+    def __init__(self, session: UpstreamSession) -> None:
+        self._session = session
         self._states: dict[str, _SubscriptionState] = {}
 
     def __len__(self) -> int:
@@ -312,7 +303,7 @@ class ResourceSubscriptions:
 
     async def watch(self, uri: str) -> None:
         """Add a watcher of a resource. Raises the upstream's error."""
-        if self._lost.is_set():
+        if self._session.lost.is_set():
             raise ConnectionLostError
         state = self._states.setdefault(uri, _SubscriptionState())
         state.watchers += 1
@@ -333,16 +324,17 @@ class ResourceSubscriptions:
 
     def _start_update(self, uri: str, state: _SubscriptionState) -> None:
         """Subscribe or unsubscribe if needed, in the session's tasks: a watcher's own task could be cancelled early."""
-        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._session.lost.is_set():
             state.is_updating = True
-            self._tasks.start_soon(self._update_subscription, uri, state)
+            self._session.tasks.start_soon(self._update_subscription, uri, state)
 
     async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
+        session = self._session
         try:
             while bool(state.watchers) != state.is_subscribed:
                 if state.watchers:
                     try:
-                        await self._request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                        await session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                     except (RelayError, TimeoutError) as error:
                         state.watchers = 0
                         state.fail(error)
@@ -352,9 +344,9 @@ class ResourceSubscriptions:
                     continue
                 state.is_subscribed, state.attempt = False, _new_attempt()
                 try:
-                    await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    await session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
+                    session.log.info("upstream %s did not confirm the end of a subscription", session.alias)
         finally:
             state.is_updating = False
             if not state.is_subscribed:
@@ -365,11 +357,8 @@ class ResourceSubscriptions:
 class ChangeStream:
     """Keeps a `subscriptions/listen` stream open to a 2026-07-28 upstream."""
 
-    def __init__(self, alias: str, era: Era, request: SendRequest) -> None:
-        self._alias = alias
-        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
-        self._era = era
-        self._request = request
+    def __init__(self, session: UpstreamSession) -> None:
+        self._session = session
         self._uris: dict[str, int] = {}
         self._scope = anyio.CancelScope()
 
@@ -387,10 +376,10 @@ class ChangeStream:
 
     async def run(self) -> None:
         """Listen until cancelled, until the upstream refuses the stream, or until the connection is lost."""
-        pause = PAUSE_SECONDS
+        session, era, pause = self._session, self._session.era, PAUSE_SECONDS
         while True:
-            era = self._era
-            filters: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+            kinds = [kind for kind in LIST_CHANGES.values() if era.announces(kind, "listChanged")]
+            filters: Json = {f"{kind}ListChanged": True for kind in kinds}
             if self._uris and era.announces("resources", "subscribe"):
                 filters["resourceSubscriptions"] = sorted(self._uris)
             began = anyio.current_time()
@@ -398,11 +387,11 @@ class ChangeStream:
                 if not filters:
                     await anyio.sleep_forever()
                 try:
-                    await self._request("subscriptions/listen", {"notifications": filters}, None)
+                    await session.request("subscriptions/listen", {"notifications": filters})
                 except UnusableAnswerError as error:
-                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.reason)
+                    session.log.info("upstream %s: the stream of changes ended: %s", session.alias, error.reason)
                 except UpstreamError as error:
-                    self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
+                    session.log.info("upstream %s refused the stream of changes (error %s)", session.alias, error.code)
                     return
                 except ConnectionLostError:
                     return

@@ -365,8 +365,7 @@ async def streamable_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
-        writer.inbox.transform = transport.without_secrets
+        writer = StreamableWriter(client, url, tasks, Inbox(transport.without_secrets), transport.on_doubt)
         try:
             yield writer.inbox, writer
         finally:
@@ -592,8 +591,7 @@ async def sse_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older HTTP+SSE transport: the server sends messages on one stream, and receives messages by POST."""
-    inbox = Inbox()
-    inbox.transform = transport.without_secrets
+    inbox = Inbox(transport.without_secrets)
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The first event says where to post messages.

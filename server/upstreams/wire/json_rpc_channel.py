@@ -221,8 +221,10 @@ class MessageWriter(Protocol):
 class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
-    def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.transform: Callable[[Message], Message] | None = None  # transforms each message on arrival
+    def __init__(
+        self, transform: Callable[[Message], Message] | None = None, on_empty: Callable[[], None] = lambda: None
+    ) -> None:
+        self._transform = transform  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -231,8 +233,8 @@ class Inbox:
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        if self.transform is not None:
-            message = self.transform(message)
+        if self._transform is not None:
+            message = self._transform(message)
         if self._listener is not None:
             self._listener(message)
             return
