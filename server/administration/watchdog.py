@@ -52,10 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Report to the watchdog that clients may still finish their requests during the next `seconds`.
-
-        As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after this period.
-        """
+        """For `seconds`, clients may finish requests: while the event loop runs, `LEAVE_SECONDS` count only afterwards."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:

@@ -64,10 +64,7 @@ class Store(Protocol):
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Claim a key. Returns whether the key was free and the generation is unchanged.
-
-        The generation is compared because a key that the store has lost could otherwise be claimed twice.
-        """
+        """Claim a key. Returns whether it was free in this generation: a store that loses its keys would free them."""
         ...
 
     async def get(self, key: str) -> Versioned | None: ...

@@ -120,10 +120,7 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Creates the spans of requests, and records their durations.
-
-    `shutdowns` send the remaining spans and metrics. Each blocks, so it runs in its own thread.
-    """
+    """Creates the spans of requests, and records their durations. `shutdowns` send the last ones, and may block."""
 
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()

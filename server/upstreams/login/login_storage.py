@@ -84,10 +84,7 @@ class LoginStore(Protocol):
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Replace the stored version on which this login is based, and return the login with its new version.
-
-        Returns `None`, without writing, if another process has replaced or removed that version in the meantime.
-        """
+        """Replace the version on which this login is based, and return the new one; `None` if that version is gone."""
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:

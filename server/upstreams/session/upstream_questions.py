@@ -148,9 +148,7 @@ class LiveQuestion:
 class SessionQuestions:
     """A session's calls in progress, and the questions that they cause."""
 
-    def __init__(
-        self, options: SessionOptions, channel: JsonRpcChannel, tasks: TaskGroup, background: BoundedTasks
-    ) -> None:
+    def __init__(self, options: SessionOptions, channel: JsonRpcChannel, background: BoundedTasks) -> None:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
         """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
@@ -159,7 +157,6 @@ class SessionQuestions:
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._channel = channel
-        self._tasks = tasks
         self._background = background
         self._open_questions: dict[str, UpstreamQuestion] = {}
         self._live_questions: dict[RequestId, LiveQuestion] = {}
@@ -225,7 +222,7 @@ class SessionQuestions:
             client = options.client
         if client is not None:
             self._live_questions[identity] = LiveQuestion(method, list(calls))
-            self._tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
+            self._background.tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
         has_roots = options.client_capabilities.get("roots") is not None
@@ -244,7 +241,7 @@ class SessionQuestions:
         question = self._open_questions[key] = UpstreamQuestion(
             key, identity, method, labelled_params, only_call, is_deferred
         )
-        self._tasks.start_soon(self._await_answer, question)
+        self._background.tasks.start_soon(self._await_answer, question)
         if is_deferred:
             self.wants_roots = True
             asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._refuse_if_blocked, key)
@@ -262,10 +259,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Return the questions that this call may show and that no client has yet, and mark them as handed out.
-
-        The caller must then ensure that they are answered or refused, or that the call is resumed.
-        """
+        """Hand out the questions that this call may show. They must be answered or refused later, or it be resumed."""
         questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True

@@ -118,7 +118,7 @@ class UpstreamSession:
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
-        self.questions = SessionQuestions(options, self.channel, tasks, self._background)
+        self.questions = SessionQuestions(options, self.channel, self._background)
         self.subscriptions = ResourceSubscriptions(self)  # for the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
 
@@ -129,10 +129,7 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of this server or of a client; `params` must have the upstream's own names and URIs.
-
-        Raises a `ToolError` if a client's request runs in a loop of servers (`chained`).
-        """
+        """Send a request of this server or a client, with the upstream's names and URIs. Raises as `chained` does."""
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
             meta.pop(name, None)

@@ -630,10 +630,7 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older HTTP+SSE transport.
-
-    Responses arrive on the stream. For a request that cannot be sent or is refused, the inbox gets an error response.
-    """
+    """Speaks the older HTTP+SSE transport. Responses arrive on the stream; a failed request gets an error response."""
 
     takes_headers = False
 
