@@ -55,7 +55,6 @@ class AuditLog:
         self._dropped = 0
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
-        """Warn if the file is in a workspace folder, where tools can change it."""
         if self.path is None:
             return
         path = real_path(self.path)

@@ -52,7 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """For `seconds`, clients may finish requests: while the event loop runs, `LEAVE_SECONDS` count only afterwards."""
+        """Clients may finish requests for `seconds`; while the event loop runs, `LEAVE_SECONDS` count after that."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:

@@ -49,15 +49,8 @@ class Store(Protocol):
     After a few seconds, any method may raise a `StoreUnavailableError`. Whether it took effect is then unknown.
     """
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes can use the store too."""
-        ...
-
-    @property
-    def generation(self) -> str:
-        """The last known generation, which changes when the store loses its content; empty if unknown."""
-        ...
+    is_shared: bool  # whether other processes can use the store too
+    generation: str  # the last known generation, which changes when the store loses its content; empty if unknown
 
     async def start(self) -> None:
         """Fetch the generation. This never raises, because an unavailable store may become available again."""

@@ -253,8 +253,8 @@ def _network_of(request: Request | None) -> dict[str, Any]:
 
 
 def _address_of(upstream: UpstreamInfo) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias}
-    attributes["network.transport"] = "tcp" if upstream.is_remote else "pipe"
+    transport = "tcp" if upstream.is_remote else "pipe"
+    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias, "network.transport": transport}
     if upstream.host:
         attributes["server.address"] = upstream.host
     if upstream.port is not None:

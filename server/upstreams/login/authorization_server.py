@@ -165,7 +165,6 @@ class AuthorizationServerClient:
             )
 
     def check_pkce(self, server: AuthorizationServer) -> None:
-        """Reject an authorization server that does not advertise PKCE, unless `oauth.assumePkce` is set."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
             raise server.problem(
                 f"does not advertise PKCE with {_PKCE}; without PKCE, anyone who sees an authorization code could use "

@@ -33,7 +33,6 @@ FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 
-_VERSION = 1  # version of the files' format
 _SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
 _PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
@@ -104,7 +103,7 @@ class LoginStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    version: Literal[1]
+    version: Literal[1]  # of the files' format
     storage: Literal["file", "keyring"]
     login: StoredLogin
 
@@ -191,7 +190,7 @@ class TokenStore:
                 client={name: value for name, value in client.items() if name not in _SECRET_CLIENT_FIELDS},
                 token=None if token is None else {name: token[name] for name in _PUBLIC_TOKEN_FIELDS if name in token},
             )
-        content = json.dumps(asdict(_Record(_VERSION, self.storage, file_login))).encode()
+        content = json.dumps(asdict(_Record(1, self.storage, file_login))).encode()
         try:
             with open_private_folder(self.folder, makes=True) as folder:
                 was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"

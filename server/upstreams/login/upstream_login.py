@@ -68,7 +68,6 @@ RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is 
 CHECK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
-_ENDED = "this server has exited"
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
 
 
@@ -89,7 +88,7 @@ class LoginAttempt:
     current_address: Callable[[], str]  # returns the address at which the person starts the login
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # identifies the attempt
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = _ENDED  # why the login failed, once it is done; empty on success
+    problem: str = "this server has exited"  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
     questions: int = 0  # how many calls are asking a person to log in, or waiting for the login after consent
     question_url: str = ""  # the address in the latest question

@@ -282,11 +282,8 @@ class SessionQuestions:
         return bool(roots_questions)
 
     def deferred_questions(self) -> list[UpstreamQuestion]:
-        return [
-            question
-            for question in self._open_questions.values()
-            if question.is_deferred and not question.answer.done()
-        ]
+        questions = self._open_questions.values()
+        return [question for question in questions if question.is_deferred and not question.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Accept answers, each under the key of its question; unknown keys are ignored."""
@@ -399,16 +396,12 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
     """Return the upstream's answer if nobody can be asked. In an answer to `roots/list`, `folders` are the roots."""
-    match method:
-        case "elicitation/create":
-            return {"action": "cancel"}
-        case "roots/list":
-            roots = [
-                {"uri": Path(folder).as_uri(), "name": visible_line(os.path.basename(folder))} for folder in folders
-            ]
-            return {"roots": roots}
-        case _:
-            return NO_ANSWER
+    if method == "elicitation/create":
+        return {"action": "cancel"}
+    if method != "roots/list":
+        return NO_ANSWER
+    roots = [{"uri": Path(folder).as_uri(), "name": visible_line(os.path.basename(folder))} for folder in folders]
+    return {"roots": roots}
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:

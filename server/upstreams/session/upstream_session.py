@@ -85,10 +85,8 @@ class MessageLimit:
         return False
 
     def take_report(self) -> Json:
-        dropped_count, self.dropped_count = self.dropped_count, 0
-        text = (
-            f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {dropped_count}."
-        )
+        count, self.dropped_count = self.dropped_count, 0
+        text = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {count}."
         return {"level": "warning", "logger": "coretools-mcp", "data": text}
 
     def _send_report(self) -> None:

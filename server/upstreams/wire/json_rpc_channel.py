@@ -188,8 +188,6 @@ def unusable(
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How an upstream's program exited."""
-
     exit: ExitStatus | None  # `None` if this server stopped it
     last_lines: tuple[str, ...]  # the last lines of the program's output that were not messages
 
@@ -205,13 +203,12 @@ class MessageReader(Protocol):
 class MessageWriter(Protocol):
     """Sends messages: `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, `_SdkWriter`."""
 
+    takes_headers: bool
+
     @property
     def has_room(self) -> bool:
         """Whether `send` is sure to accept a request without waiting."""
         ...
-
-    @property
-    def takes_headers(self) -> bool: ...
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits while there is no room. Raises an anyio error if either end is closed."""
@@ -394,8 +391,6 @@ class PendingRequest:
 
 
 class Observer(Protocol):
-    """Observes the requests to an upstream."""
-
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """Return the parameters to send, and a callback for the response, or for `None` if there was none."""
         ...

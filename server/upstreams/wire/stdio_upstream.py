@@ -131,7 +131,6 @@ class PipeReader:
             self.loop.call_later(seconds, self.resume)
 
     def on_readable(self) -> None:
-        """Read a chunk, and pause if further lines would not be shown."""
         self.read()
         if self.log.is_full and not self.is_ended:
             self.pause(FULL_LOG_PAUSE_SECONDS)

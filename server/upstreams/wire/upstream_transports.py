@@ -130,8 +130,8 @@ class _SdkReader:
 @dataclass(frozen=True, slots=True)
 class _SdkWriter:
     stream: Any
-    has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
-    takes_headers: bool = False
+    has_room = False  # the stream accepts one message at a time, so senders may have to wait
+    takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         del headers
