@@ -46,7 +46,7 @@ class Versioned:
 class Store(Protocol):
     """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    After a few seconds, any method may raise a `StoreUnavailableError`. Whether it took effect is then unknown.
+    Any method may raise a `StoreUnavailableError`, after a few seconds at most. Whether it took effect is then unknown.
     """
 
     is_shared: bool  # whether other processes can use the store too
@@ -65,7 +65,7 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; with `if_version`, only over that version (`ABSENT`: none). Returns its version, or `None`."""
+        """Write a value; with `if_version`, only over that version (`ABSENT`: none). Returns the new one, or `None`."""
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...

@@ -273,7 +273,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Provide an HTTP client. An error in its context becomes a `NeedsAuthenticationError` or `UnreachableError`."""
+    """Provide an HTTP client. Raises `NeedsAuthenticationError` or `UnreachableError` if that made its context fail."""
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:

@@ -51,7 +51,8 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with how a program exited. Requests to a remote server carry the token of `login`.
+    `on_end` is called with how a program exited. Requests to a remote server carry the token of `login`, and go through
+    the environment's proxy if `by_proxy` is true.
     """
     if entry.transport == "stdio":
         cwd = os.path.expanduser(entry.cwd or "")
