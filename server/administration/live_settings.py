@@ -67,11 +67,8 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
         try:
             marks = await THREADS.run(stat_files)
             polls = {path: polls.get(path, 0) + 1 for path, mark in marks.items() if read_marks.get(path, ()) != mark}
-            due = {
-                path
-                for path, count in polls.items()
-                if count >= MAX_POLLS or (path in previous_marks and previous_marks[path] == marks[path])
-            }
+            stable = {path for path, mark in marks.items() if previous_marks.get(path, ()) == mark}
+            due = {path for path, count in polls.items() if count >= MAX_POLLS or path in stable}
             previous_marks = marks
             if not due:
                 continue

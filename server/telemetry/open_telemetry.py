@@ -192,9 +192,8 @@ class Telemetry:
 
     def end_client_span(self, operation: Operation, span: Span, upstream: UpstreamInfo) -> None:
         _end(operation, span)
-        self._client.record(
-            operation.seconds, self._metric_attributes(operation) | _address_of(upstream), with_span(span, Context())
-        )
+        attributes = self._metric_attributes(operation) | _address_of(upstream)
+        self._client.record(operation.seconds, attributes, with_span(span, Context()))
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _network_of(ctx.http_request)

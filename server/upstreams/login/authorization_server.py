@@ -119,9 +119,8 @@ class AuthorizationServerClient:
             metadata = await self._get(url, "its authorization server")
             if metadata:
                 scopes = " ".join(map(str, as_list(resource_metadata.get("scopes_supported")))) or None
-                return AuthorizationServer(
-                    str(metadata.get("issuer")), self._parse_metadata(metadata, issuer), resource, scopes
-                )
+                parsed_metadata = self._parse_metadata(metadata, issuer)
+                return AuthorizationServer(str(metadata.get("issuer")), parsed_metadata, resource, scopes)
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
         )

@@ -141,13 +141,10 @@ class CallbackListener:
         try:
             with anyio.move_on_after(REQUEST_SECONDS + PAGE_SECONDS):
                 status, kind, text, redirect = await self._answer_to(reader)
-                fields = {
-                    "Content-Type": f"{kind}; charset=utf-8",
-                    "Content-Length": str(len(text.encode())),
-                    **HEADERS,
-                }
+                body = text.encode()
+                fields = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), **HEADERS}
                 head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-                writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n{text}".encode())
+                writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
                 await writer.drain()
                 if redirect is not None:
                     redirect.is_shown.set()

@@ -297,17 +297,13 @@ def _visible_schema(schema: Any, depth: int) -> Any:
         if key in _TEXT_KEYWORDS and isinstance(value, str):
             visible_keywords[key] = visible(value)
         elif key in _TEXT_LIST_KEYWORDS and isinstance(value, list):
-            visible_keywords[key] = [
-                visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)
-            ]
+            visible_keywords[key] = [visible(text) if isinstance(text, str) else text for text in as_list(value)]
         elif key in _DATA_KEYWORDS:
             visible_keywords[key] = value
         elif key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
-            schemas_by_name = cast("dict[str, Any]", value)
-            visible_schemas = {
-                name: _visible_schema(subschema, depth - 1) for name, subschema in schemas_by_name.items()
-            }
-            visible_keywords[key] = _same_or_changed(schemas_by_name, visible_schemas)
+            schemas = as_mapping(value)
+            visible_schemas = {name: _visible_schema(subschema, depth - 1) for name, subschema in schemas.items()}
+            visible_keywords[key] = _same_or_changed(schemas, visible_schemas)
         else:
             visible_keywords[key] = _visible_schema(value, depth - 1)
     return _same_or_changed(keywords, visible_keywords)
