@@ -127,10 +127,7 @@ class App:
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
-        """Register this server's own tools, if the settings enable them.
-
-        Returns the names that no other tool may use.
-        """
+        """Register this server's own tools, if the settings enable them; return the names that others may not use."""
         settings = report.settings
         built_in = builtin_tools(
             fetcher=self._fetcher,
@@ -288,10 +285,7 @@ class App:
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers.
-
-        Such arguments are marked with `x-mcp-header` (in the 2026-07-28 revision).
-        """
+        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers (`x-mcp-header`)."""
         await self.pool.wait_for_first_list()
         registered_tool = self.registry.find(tool)
         return (

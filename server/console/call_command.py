@@ -91,19 +91,12 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, each pair converted to the type in the tool's schema.
-
-        Raises:
-            UsageError: A pair cannot be converted.
-        """
+        """Return all arguments, each pair converted to its type in the tool's schema; refuse a pair that does not fit."""
         return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
-    """Read `key=value` pairs and a JSON object.
-
-    The object is given as JSON text, as `@FILE`, or as `-` for standard input.
-    """
+    """Read `key=value` pairs, and a JSON object given as JSON text, as `@FILE`, or as `-` for standard input."""
     whole: dict[str, Any] = {}
     if as_json is not None:
         text = as_json
@@ -184,9 +177,8 @@ def make_call(
 ) -> int:
     """Make one call through a new server over stdio, and print the result.
 
-    Returns:
-        The exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or above
-        that says why the call failed.
+    Return the exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or
+    above that says why the call failed.
     """
     if tool in SHELL_NAMES and call_arguments.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
@@ -307,10 +299,7 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_copied_output(result: Json) -> Json:
-    """Copy the file with a long output, because the original disappears with the server. Blocks.
-
-    Returns the result with the path of the copy.
-    """
+    """Copy the file with a long output, which disappears with the server; return the result with the copy's path."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Check the path, because an upstream could name any file as its output file.

@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written. A record of the change is kept in the private folder
-of coretools-mcp: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written; one that is not safe raises `CommandFailure`. A
+record of the change is kept in the private folder of coretools-mcp: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -63,11 +63,7 @@ class ConfigFile:
         return (*self.client.path, self.name)
 
     def servers(self, content: bytes | None) -> Tree:
-        """Return the servers in the file, as written there.
-
-        Raises:
-            SettingsError: The file is not valid, or its list of servers is not an object.
-        """
+        """Return the servers in the file, as written there."""
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
             place = dotted(self.client.path)
@@ -122,12 +118,7 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved_names: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`.
-
-    Raises:
-        CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
-            under another name.
-    """
+    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`."""
     client, name, display_path = target.client, target.name, visible_line(target.path)
     old_content = content or b""
     try:
@@ -183,9 +174,6 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 
     If the file is as the install left it, the change restores the original file. Otherwise, only the entry is removed,
     and the moved servers are put back.
-
-    Raises:
-        CommandFailure: The entry does not exist or does not start coretools-mcp, or the file is not valid.
     """
     name, display_path = target.name, visible_line(target.path)
     try:
@@ -227,10 +215,8 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     """Back up the file, record the install, add the moved servers to the user's settings, and write the file.
 
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
-    run again. If a write fails, every change is reverted.
-
-    `moved_servers` contains the servers in the form of coretools-mcp's settings, keyed by their names in the client's
-    file.
+    run again. If a write fails, every change is reverted. `moved_servers` contains the servers in the form of
+    coretools-mcp's settings, keyed by their names in the client's file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
@@ -381,10 +367,7 @@ def _find(record: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | 
 
 
 def _set_record(record: InstallRecord, environ: Mapping[str, str], new_record: InstallRecord | None) -> None:
-    """Set the record of an install to `new_record`, or remove it (`None`).
-
-    The backup is deleted if no record needs it anymore.
-    """
+    """Set the record of an install to `new_record`, or remove it (`None`); delete the backup if no record needs it."""
 
     def remaining_records() -> list[InstallRecord]:
         other_records = [

@@ -215,17 +215,10 @@ def entry_for(
     headers: Sequence[str],
     folder: str | None,
 ) -> Tree:
-    """Build the entry of a server from a command line.
+    """Build the entry of a server from a command line. Messages do not quote values that may be secret.
 
-    Args:
-        words: The command with its arguments, or the address.
-        transport: `stdio`, `http` or `sse`; `None` to derive it from `words`.
-        variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
-        headers: HTTP headers, each as `Name: value`.
-        folder: The command's working folder.
-
-    Raises:
-        UsageError: The options do not describe a valid entry. The message does not quote values that may be secret.
+    `words` are the command with its arguments, or the address; if `transport` is `None`, they decide. A variable is
+    `KEY=VALUE`, or `KEY` for its value when the server starts; a header is `Name: value`.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")

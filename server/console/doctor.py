@@ -233,10 +233,7 @@ async def check_sandbox(app: App, findings: Findings) -> None:
 
 
 async def check_git(app: App, findings: Findings) -> None:
-    """Check git, which shell commands use, and which tells whether a repository stores hidden files.
-
-    The tools parse ignore files themselves.
-    """
+    """Check git, which shell commands use, and which tells whether a repository stores hidden files."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -352,10 +349,7 @@ async def check_programs(app: App, findings: Findings) -> None:
 
 
 def _is_set(report: SettingsReport, key: str) -> bool:
-    """Return whether the settings contain this command.
-
-    If a command is set but not used, it refers to an unset variable.
-    """
+    """Return whether the settings contain this command; if it is not used, it refers to an unset variable."""
     return any(setting.path == ("tools", key) and setting.value for setting in report.given)
 
 

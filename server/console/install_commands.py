@@ -262,10 +262,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
 
 
 def _client_for_file(path: str, client: ClientConfig) -> ClientConfig:
-    """Return the client with its `path` set to that of the servers in this file.
-
-    Newer versions of a client may keep the servers under another key.
-    """
+    """Return the client with the `path` of the servers in this file: newer versions may keep them under another key."""
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
@@ -307,9 +304,6 @@ def lasting_command(
     """Return a command line with an absolute path that still starts this program after upgrades.
 
     `prefix` is the Python environment that contains this program, and `interpreter` is the environment's Python.
-
-    Raises:
-        CommandFailure: This copy is in a cache, which may be emptied at any time.
     """
     is_windows = sys.platform == "win32"
     script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)

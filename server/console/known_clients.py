@@ -287,11 +287,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
 
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
-    """Parse a client's file as that client does, for reading only. An empty file has no entries.
-
-    Raises:
-        SettingsError: The file is not valid.
-    """
+    """Parse a client's file as that client does, for reading only. An empty file has no entries."""
     if dialect == "toml":
         return toml_tree(content, path)
     document = JsonDocument.parse(content, path, MAX_CLIENT_BYTES)

@@ -231,20 +231,14 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """Return a replica with the shared keys and store, if replicas share logins.
-
-    A login in a terminal then applies to all replicas.
-    """
+    """Return a replica with the shared keys and store if replicas share logins, so that a login applies to them all."""
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
     return network_replica(settings) if is_shared else lone_replica()
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins.
-
-    `work` receives `None` if there is neither a shared store nor a state folder, and therefore no login.
-    """
+    """Run a command on the stored logins; `None` if there is no place for logins (no shared store, no state folder)."""
     replica = _replica(report)
 
     async def run() -> int:

@@ -247,13 +247,9 @@ def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, op
 
 
 def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tuple[str, ServerStatus]:
-    """Return the socket and status of the only selected server.
+    """Return the socket and status of the only selected server, or of the only one that works in the working folder.
 
-    If several are selected, the only one among them that works in the working folder is returned.
-
-    Raises:
-        CommandFailure: No server is running, or the user may have meant one that does not respond.
-        UsageError: The selection is ambiguous.
+    Fail if no server is running, if the user may have meant one that does not respond, or if the choice is ambiguous.
     """
     servers, problems = _query_servers(environ)
     selected = [server for server in servers if selection.fits(server[1])]

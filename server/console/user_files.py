@@ -1,7 +1,7 @@
 """Lets terminal commands change the user's own settings and other files, but only if that is safe.
 
-A file is always replaced as a whole. This module also says which servers the user's settings contain, and whether new
-ones are valid.
+A file is always replaced as a whole. What is not safe raises `CommandFailure`; a file that is not valid raises
+`SettingsError`. This module also says which servers the user's settings contain, and whether new ones are valid.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ SECTION = "mcpServers"
 
 
 def read_file(path: str) -> bytes | None:
-    """Return the content of a file to change; `None` if there is none.
-
-    Raises:
-        CommandFailure: The file cannot be read, belongs to another user, or is not a regular file.
-    """
+    """Return the content of a file to change; `None` if there is none. A file that is unsafe to change is refused."""
     display_path = visible_line(path)
     try:
         info = os.stat(path)
@@ -71,22 +67,14 @@ def read_file(path: str) -> bytes | None:
 
 
 def confirm_change(
-    path: str,
-    old_content: bytes | None,
-    new_content: bytes | None,
-    documents: Sequence[Any],
-    *,
-    is_sure: bool,
-    is_dry: bool,
+    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
 ) -> bool:
     """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    A dry run asks nothing and returns `False`. `documents` contains the parsed content before and after the change.
-
-    Raises:
-        CommandFailure: The user did not agree.
+    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `documents` contains the
+    parsed content before and after the change.
     """
-    show(diff_text(shown_difference(path, old_content, new_content, documents)))
+    show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
     if not is_dry and not is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
@@ -94,11 +82,7 @@ def confirm_change(
 
 
 def replace_content(path: str, old_content: bytes | None, new_content: bytes) -> None:
-    """Replace a file's content, unless it has changed in the meantime. A symbolic link is kept.
-
-    Raises:
-        CommandFailure: The file has changed, or cannot be written.
-    """
+    """Replace a file's content; fail if it has changed in the meantime. A symbolic link is kept."""
 
     def checked_content(content: bytes) -> bytes:
         check_unchanged(content, old_content)
@@ -114,11 +98,7 @@ def check_unchanged(content: bytes, old_content: bytes | None) -> None:
 
 
 def keep_private(path: str) -> None:
-    """Make an existing settings file private before a secret is added; a new file is private from the start.
-
-    Raises:
-        CommandFailure: The mode cannot be changed.
-    """
+    """Make an existing settings file private before a secret is added; a new file is private from the start."""
     if os.name != "posix" or not os.path.exists(path):
         return
     mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -139,11 +119,7 @@ _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Rewrite a file from its current content. A symbolic link is kept.
-
-    Raises:
-        CommandFailure: The file cannot be written, or `change` rejects its content.
-    """
+    """Rewrite a file from its current content; fail if `change` rejects that. A symbolic link is kept."""
     try:
         rewrite(path, change)
     except SettingsError as error:
@@ -163,8 +139,7 @@ def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
 def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
     """Return those of an MCP client's servers that can be used here, keyed by alias, without coretools-mcp itself.
 
-    Raises:
-        SettingsError: No server can be used, or the user's settings are already invalid.
+    If no server can be used, or the user's settings are already invalid, raise `SettingsError`.
     """
 
     def problems_with(servers: Tree) -> tuple[str, ...]:
@@ -199,11 +174,7 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
 
 def own_settings(environ: Mapping[str, str]) -> Tree:
-    """Return the user's own settings as written there; empty if there are none.
-
-    Raises:
-        SettingsError: The file is not valid.
-    """
+    """Return the user's own settings as written there; empty if there are none."""
     path = user_file(environ)
     content = read_settings_file(path, is_optional=True) if path is not None else None
     return parse(content or b"", path or "")
@@ -230,8 +201,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
     """Return the settings that result if `source` (the user's own file or an additional one) has this content.
 
-    Raises:
-        SettingsError: The server would not start.
+    If the server would not start with them, raise `SettingsError`.
     """
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
@@ -239,12 +209,7 @@ def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> Se
 
 
 def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
-    """Check that no key on the path to `place` is ambiguous: an edit of an ambiguous key might have no effect.
-
-    Raises:
-        CommandFailure: A key occurs more than once, or in two spellings.
-        SettingsError: The file is not valid.
-    """
+    """Fail if a key on the path to `place` occurs more than once or in two spellings: an edit might have no effect."""
     ambiguity = doubtful_key(content or b"", place, path, max_bytes)
     if ambiguity is not None:
         message = f"{visible_line(path)}: {visible_line(ambiguity)}"

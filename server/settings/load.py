@@ -164,12 +164,8 @@ def load_settings(
     """Read and merge the user's files, the workspace's files, the files on the command line, and the options.
 
     If several of these set a value, the last one wins, except that the system-wide overrides of another CLI take
-    precedence over the workspace's files.
-
-    The workspace is `folder`, or else the working folder, unless a setting names another one.
-
-    Raises:
-        SettingsError: The server cannot start with these settings. The error lists all problems.
+    precedence over the workspace's files. The workspace is `folder`, or else the working folder, unless a setting names
+    another one. If the server cannot start with these settings, the `SettingsError` lists all problems.
     """
     workspace_folder = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
@@ -186,8 +182,7 @@ def load_settings(
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
     """Read all settings now. In a running server, `previous` contains the previous settings.
 
-    Raises:
-        SettingsError: These settings cannot be used, or, in a running server, a file that had content is now empty.
+    Then, a file that had content and is now empty raises `SettingsError` too.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
@@ -301,10 +296,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
 
 
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
-    """Read the lock file next to the last settings file on the command line, or else next to the user's own.
-
-    If the lock file existed before and is now missing, `problem` is set.
-    """
+    """Read the lock file next to the last settings file on the command line, or else next to the user's own."""
     paths = [path for path in inputs.config_files if path not in inputs.streams]
     settings_path = paths[-1] if paths else user_file(inputs.environ)
     if settings_path is None:
@@ -378,10 +370,7 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders that may provide settings: `workspace.roots` of the operator, or else the working folder.
-
-    A client's roots never provide settings.
-    """
+    """Return the folders that may provide settings: the operator's `workspace.roots`, or else the working folder."""
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:

@@ -67,13 +67,8 @@ def resolve_entries(
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
-    Args:
-        settings: The settings, with the servers as written.
-        names: The configured name of each server, keyed by alias.
-        environ: The environment variables.
-        source_of: Returns the source of the value at a path.
-        diagnostics: Collects problems and warnings.
-        starts_itself: Returns whether an entry, given with its source, starts this program with the same settings.
+    `names` contains the configured name of each server, keyed by alias. `starts_itself` returns whether an entry, given
+    with its source, starts this program with the same settings.
     """
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
     mcp, server_names = settings.mcp, {*names, *names.values()}
@@ -155,11 +150,7 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Yield the reasons why an entry cannot work.
-
-    A new tool name or the transport may be invalid, or a value may contain characters that cannot be passed to a
-    program or sent in a header.
-    """
+    """Yield the reasons why an entry cannot work, such as an invalid transport, tool name, variable or header."""
     entry_path = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -321,10 +312,7 @@ _TAKES_VALUE = re.compile(
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, directly or through other programs.
-
-    Returns `None` if the command line does not start this program.
-    """
+    """Return the options that a command line passes to this program, even indirectly; `None` if it does not start it."""
     arguments = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in arguments]
     if not isinstance(command, str):

@@ -74,11 +74,7 @@ def _folders(content: bytes) -> Folders:
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
     """Trust a folder's settings files with the digests in `files`; `None` revokes the trust.
 
-    Returns whether the folder was trusted before.
-
-    Raises:
-        ToolError: The record cannot be written.
-        OSError: The record's folder cannot be created.
+    Return whether the folder was trusted before. If the record cannot be written, raise `ToolError` or `OSError`.
     """
     from server.settings.document_editor import rewrite  # noqa: PLC0415 - needed only to change the record
 
@@ -119,11 +115,6 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """Parse the file.
-
-        Raises:
-            SettingsError: The file is not valid.
-        """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
             data = translate(data, self.path, diagnostics)
