@@ -177,6 +177,17 @@ async def _serve_control_socket(app: App, transport: Transport) -> None:
             logger.exception("the control socket was closed because of an internal error")
 
 
+def run_in_app(report: SettingsReport, work: Callable[[App], Awaitable[int]], replica: Replica | None = None) -> int:
+    """Run a terminal command in a server of its own, which serves no client."""
+
+    async def run() -> int:
+        app = App(report, "stdio", replica=replica)
+        async with app.running():
+            return await work(app)
+
+    return anyio.run(until_signal, run)
+
+
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
     """Run a command that a signal can stop. SIGINT raises `KeyboardInterrupt`; after SIGTERM, the exit code is 143."""
     code, stopped_by = 1, list[int]()

@@ -91,7 +91,7 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, each pair converted to its type in the tool's schema; refuse a pair that does not fit."""
+        """Return all arguments, each pair converted to its type in the tool's schema; refuse one that does not fit."""
         return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
 
 

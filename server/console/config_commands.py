@@ -469,7 +469,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
     from server.console.upstream_waits import connect, published_tools, quiet_log, show_failure  # noqa: PLC0415
-    from server.run_server import until_signal  # noqa: PLC0415
+    from server.run_server import run_in_app  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
@@ -481,29 +481,27 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
-    async def try_server() -> int:
-        app = App(report, "stdio")
-        async with app.running():
-            with anyio.move_on_after(CHECK_SECONDS):
-                await connect(app, app.pool.upstreams)
-            (upstream,) = app.pool.upstreams
-            if upstream.live_session is None:
-                show_failure(f"{name} was added but does not work", upstream)
-                remove_command = f"coretools-mcp config remove {name}{visible_line(option)}"
-                show(f"It stays in the settings. To remove it: {remove_command}", stream=sys.stderr)
-                return EXIT_FAILED
-            sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
-            sys.stdout.flush()
-            lock = app.pool.catalog.lock
-            if lock is not None and report.lock is not None and not lock.problem:
-                prefix = ""
-                try:
-                    if sys.stdin.isatty() and not options.is_sure:
-                        await compare_servers(app, report.lock, lock, [upstream])
-                        return 0
-                except CommandFailure as error:
-                    prefix = f"{error} "
-                note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
+    async def try_server(app: App) -> int:
+        with anyio.move_on_after(CHECK_SECONDS):
+            await connect(app, app.pool.upstreams)
+        (upstream,) = app.pool.upstreams
+        if upstream.live_session is None:
+            show_failure(f"{name} was added but does not work", upstream)
+            remove_command = f"coretools-mcp config remove {name}{visible_line(option)}"
+            show(f"It stays in the settings. To remove it: {remove_command}", stream=sys.stderr)
+            return EXIT_FAILED
+        sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
+        sys.stdout.flush()
+        lock = app.pool.catalog.lock
+        if lock is not None and report.lock is not None and not lock.problem:
+            prefix = ""
+            try:
+                if sys.stdin.isatty() and not options.is_sure:
+                    await compare_servers(app, report.lock, lock, [upstream])
+                    return 0
+            except CommandFailure as error:
+                prefix = f"{error} "
+            note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
-    return anyio.run(until_signal, try_server)
+    return run_in_app(report, try_server)

@@ -21,7 +21,7 @@ from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
 from server.console.upstream_waits import failure_text, last_output, published_tools, quiet_log, unapproved_text
-from server.run_server import until_signal
+from server.run_server import run_in_app
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command
 from server.settings.layers import FileState
@@ -122,9 +122,8 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
         done(_name_of(check))
 
-    async def run_all() -> int:
-        app = App(report, "stdio")
-        async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
+    async def run_all(app: App) -> int:
+        async with spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
             running.extend((*map(_name_of, results), *(f"server {upstream.alias}" for upstream in app.pool.upstreams)))
             app.start_upstreams()
             async with anyio.create_task_group() as group:  # so all checks together take as long as the slowest one
@@ -133,7 +132,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             await app.pool.end_within(END_SECONDS)
         return 0
 
-    if (code := anyio.run(until_signal, run_all)) != 0:
+    if (code := run_in_app(report, run_all)) != 0:
         return code
     findings.extend(finding for result in results.values() for finding in result)
     is_usable = all(finding.health != "broken" for finding in findings)

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-import anyio
-
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
 from server.console.terminal import confirm, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
-from server.run_server import until_signal
+from server.run_server import run_in_app
 from server.settings import SettingsReport
 from server.settings.load import LockContent
 from server.settings.rule_names import did_you_mean
@@ -67,20 +65,16 @@ def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as
         )
     quiet_log("error")  # this command reports warnings itself
 
-    async def compare() -> int:
-        app = App(report, "stdio")
-        async with app.running():
-            servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
-            tools = [name for name in names if name not in app.pool.by_alias]
-            await connect(app, app.pool.upstreams if tools or not names else servers)
-            code = 0
-            if servers or not names:
-                code = await compare_servers(
-                    app, source, lock_file, servers or None, action, as_json=as_json, is_sure=is_sure
-                )
-            return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
+    async def compare(app: App) -> int:
+        servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
+        tools = [name for name in names if name not in app.pool.by_alias]
+        await connect(app, app.pool.upstreams if tools or not names else servers)
+        code, only = 0, servers or None
+        if servers or not names:
+            code = await compare_servers(app, source, lock_file, only, action, as_json=as_json, is_sure=is_sure)
+        return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
 
-    return anyio.run(until_signal, compare)
+    return run_in_app(report, compare)
 
 
 async def compare_servers(

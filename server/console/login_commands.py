@@ -21,7 +21,7 @@ from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.terminal import Spinner, note, open_in_browser, show, show_json, show_table
 from server.console.upstream_waits import connect, quiet_log, show_failure, tool_count_text
-from server.run_server import network_replica, until_signal
+from server.run_server import network_replica, run_in_app, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
 from server.settings.rule_names import did_you_mean
@@ -56,56 +56,51 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, principal_text = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
-        reason = (
-            reason
-            if is_shared
-            else f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
-        )
+        reason = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
+        if is_shared:
+            reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
         raise UsageError(f"--as does not apply: {reason}. Omit --as, or name a token in http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))
     replica = _replica(report)
-    return anyio.run(until_signal, lambda: _log_in(only, replica, alias, principal, opens_browser=opens_browser))
+    return run_in_app(only, lambda app: _log_in(app, alias, principal, opens_browser=opens_browser), replica)
 
 
-async def _log_in(report: SettingsReport, replica: Replica, alias: str, principal: str, *, opens_browser: bool) -> int:
-    app = App(report, "stdio", replica=replica)
-    async with app.running():
-        await connect(app, app.pool.upstreams)
-        (upstream,) = app.pool.upstreams
-        login = upstream.login_of(principal)
-        if login is None:
-            raise CommandFailure(
-                f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is "
-                "false, so there is nothing to log in to."
-            )
-        if not login.needs_person:
-            return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
-        is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
-        if not is_refused and await login.is_complete():
-            if principal:  # the server was tried with the login of this machine's user, not with the principal's
-                sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
-                return 0
-            hint = f"To log in as another user, log out first: coretools-mcp logout {alias}"
-            return _report(upstream, f"Already logged in to {alias}", hint)
-        if principal and upstream.login is not None:
-            login.challenge = upstream.login.challenge
-        for count in range(MAX_LOGINS):
-            attempt = await _begin(app, login)
-            if attempt is not None:
-                await _finish(login, attempt, opens_browser=opens_browser)
-                if attempt.is_forgotten and count + 1 < MAX_LOGINS:
-                    note("the authorization server no longer knows this program; please log in once more")
-                    continue
-                if attempt.problem:
-                    raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
-            break
-        if principal:
-            sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) -> int:
+    await connect(app, app.pool.upstreams)
+    (upstream,) = app.pool.upstreams
+    login = upstream.login_of(principal)
+    if login is None:
+        raise CommandFailure(
+            f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is false, so "
+            "there is nothing to log in to."
+        )
+    if not login.needs_person:
+        return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
+    is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+    if not is_refused and await login.is_complete():
+        if principal:  # the server was tried with the login of this machine's user, not with the principal's
+            sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
             return 0
-        await upstream.reconnect()
-        return _report(upstream, f"Logged in to {alias}")
+        hint = f"To log in as another user, log out first: coretools-mcp logout {alias}"
+        return _report(upstream, f"Already logged in to {alias}", hint)
+    if principal and upstream.login is not None:
+        login.challenge = upstream.login.challenge
+    for count in range(MAX_LOGINS):
+        attempt = await _begin(app, login)
+        if attempt is not None:
+            await _finish(login, attempt, opens_browser=opens_browser)
+            if attempt.is_forgotten and count + 1 < MAX_LOGINS:
+                note("the authorization server no longer knows this program; please log in once more")
+                continue
+            if attempt.problem:
+                raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
+        break
+    if principal:
+        sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+        return 0
+    await upstream.reconnect()
+    return _report(upstream, f"Logged in to {alias}")
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
@@ -116,8 +111,7 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
             messages.add(text)
             note(text)
 
-    async with spinner.running():
-        spinner.say(f"preparing a login to {login.alias}")
+    async with spinner.running(f"preparing a login to {login.alias}"):
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:

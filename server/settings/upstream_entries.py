@@ -312,7 +312,7 @@ _TAKES_VALUE = re.compile(
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even indirectly; `None` if it does not start it."""
+    """Return the options that a command line passes to this program, even indirectly; `None` without such a start."""
     arguments = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in arguments]
     if not isinstance(command, str):
