@@ -124,7 +124,7 @@ class App:
         )
         self.table, self.running_server = self._make_table(report, observation)
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, report)
-        self.registry.on_change(self._tools_changed)
+        self.registry.on_change(partial(self._list_changed, "tools"))
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
         """Register this server's own tools, if the settings enable them; return the names that others may not use."""
@@ -249,7 +249,7 @@ class App:
             custom_tools=self.custom_tools,
             memory=memory_resources,
             recent_calls=recent_calls,
-            on_switch=self._tools_changed,
+            on_switch=partial(self._list_changed, "tools"),
         )
         return table, running_server
 
@@ -288,11 +288,9 @@ class App:
         """Return a tool's schema if clients must repeat some of its arguments in HTTP headers (`x-mcp-header`)."""
         await self.pool.wait_for_first_list()
         registered_tool = self.registry.find(tool)
-        return (
-            registered_tool.parameter_schema
-            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names
-            else None
-        )
+        if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names:
+            return registered_tool.parameter_schema
+        return None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
@@ -320,7 +318,7 @@ class App:
             self._contexts.workspaces.cache.clear()  # the new rules may hide different files
         if has_rules or previous.upstreams != current.upstreams:
             self.router.settings_changed()
-            self._tools_changed()
+            self._list_changed("tools")
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, current)
 
     def _forget(self, state: ClientState) -> None:
@@ -328,9 +326,6 @@ class App:
         self.router.relay.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
-
-    def _tools_changed(self) -> None:
-        self._list_changed("tools")
 
     def _list_changed(self, kind: ListKind) -> None:
         if kind == "tools":

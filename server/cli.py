@@ -111,15 +111,12 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
             # This prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return (
-                EXIT_CLOSED_PIPE
-                if number == errno.EPIPE
-                else _fail("there is no space left for the output", failure_code)
-            )
+            if number == errno.EPIPE:
+                return EXIT_CLOSED_PIPE
+            return _fail("there is no space left for the output", failure_code)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(
-                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failure_code
-            )
+            advice = "raise the limits (those that `ulimit -a` shows, or the container's)"
+            return _fail(f"{exhaustion.why}; {advice}", failure_code)
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
             advice = "please report it; with log.level debug, the log says where it happened"
@@ -246,11 +243,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
             if command == "login" and arguments.list:
                 return login_commands.list_logins(report, as_json=arguments.json)
+            alias, principal = arguments.server, arguments.principal
             if command == "logout":
-                return login_commands.log_out(report, arguments.server, arguments.principal)
-            return login_commands.log_in(
-                report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
-            )
+                return login_commands.log_out(report, alias, principal)
+            return login_commands.log_in(report, alias, principal, opens_browser=not arguments.no_browser)
         case "doctor":
             overrides_of(arguments)  # reports an invalid command line at once, instead of as a finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -280,10 +276,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 return edits.init(edit, os.environ)
             if words != "config add":
                 return edits.change_server(words.removeprefix("config "), arguments.name, edit, os.environ)
+            words, variables, headers = arguments.server, arguments.env, arguments.header
+            entry = edits.entry_for(words, arguments.transport, variables, headers, arguments.cwd)
             optional_fields = {"description": arguments.description, "trust": arguments.trust}
-            entry = edits.entry_for(
-                arguments.server, arguments.transport, arguments.env, arguments.header, arguments.cwd
-            )
             entry |= {key: value for key, value in optional_fields.items() if value}
             force, connects = arguments.force, not arguments.no_check
             return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
@@ -328,9 +323,7 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
         if not is_complete and tuple(words) not in known_names:
             from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only if the command is mistyped
 
-            candidates = sorted(
-                " ".join(words_of_name) for words_of_name in known_names if list(words_of_name[:-1]) == words[:-1]
-            )
+            candidates = sorted(" ".join(known) for known in known_names if list(known[:-1]) == words[:-1])
             hint = did_you_mean(" ".join(words), candidates, f" The commands are {', '.join(candidates)}.")
             parser.error(f"there is no command '{' '.join(words)}'.{hint}")
     command_words: list[str] = []  # the words after `--`: the command line of another program
@@ -393,9 +386,10 @@ def _without_effect(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf, opencode, continue"
 MODES = ("plan", "default", "auto-edit", "yolo")
-# The commands that accept the general options about settings.
-READS_SETTINGS = frozenset({"serve", "tools", "lock", "call", "permissions explain", "login", "logout", "changes"})
-READS_SETTINGS |= {"undo", "doctor", "config check", "config show"}
+READS_SETTINGS = frozenset(  # the commands that accept the general options about settings
+    {"serve", "tools", "lock", "call", "permissions explain", "login", "logout", "changes", "undo", "doctor"}
+    | {"config check", "config show"}
+)
 
 
 def with_command(command_line: Sequence[str]) -> list[str]:
@@ -483,10 +477,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     call = command("call", "make one call and show the result", CALL_CODES)
     commands["call"].usage_code = CALL_USAGE
     call("tool", help="the tool's name")
-    description = "Explains what calls may do."
-    groups["permissions"] = group(
-        top.add_parser("permissions", help="explain what calls may do", description=description)
-    )
+    help_text, description = "explain what calls may do", "Explains what calls may do."
+    groups["permissions"] = group(top.add_parser("permissions", help=help_text, description=description))
     explain = command("permissions explain", "show what would be decided about a call, and why")
     explain("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     for add in (call, explain):
@@ -649,8 +641,7 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
     tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
-    if arguments.profile:
-        tools["profile"] = arguments.profile
+    tools |= {"profile": arguments.profile} if arguments.profile else {}
     for key, values in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
         tool_names = [name.strip() for text in values for name in text.split(",") if name.strip()]
         if tool_names:
@@ -658,15 +649,10 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         elif values:
             # An empty list is ambiguous: it could stand for all tools, or for none.
             raise SettingsError([f"--{key}-tools names no tool. Separate several names with commas."])
-    if tools:
-        overrides["tools"] = tools
-    if arguments.no_prefix:
-        overrides["proxy"] = {"prefix": "none"}
     names = {"host": "host", "port": "port", "tls_cert": "tlsCert", "tls_key": "tlsKey"}
     http = {key: value for name, key in names.items() if (value := getattr(arguments, name, None)) is not None}
-    if http:
-        overrides["http"] = http
-    return overrides
+    sections = {"tools": tools, "proxy": {"prefix": "none"} if arguments.no_prefix else {}, "http": http}
+    return overrides | {name: section for name, section in sections.items() if section}
 
 
 def server_options(arguments: argparse.Namespace) -> list[str]:
@@ -674,7 +660,5 @@ def server_options(arguments: argparse.Namespace) -> list[str]:
     for name in ("workspace", "config", "include_tools", "exclude_tools"):
         options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
     options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
-    for name in ("approval_mode", "settings", "profile"):
-        value = getattr(arguments, name)
-        options += [f"--{name.replace('_', '-')}", value] if value else []
-    return options
+    names = ("approval_mode", "settings", "profile")
+    return options + [f"--{name.replace('_', '-')}={value}" for name in names if (value := getattr(arguments, name))]

@@ -97,7 +97,7 @@ class RawArguments:
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     """Read `key=value` pairs, and a JSON object given as JSON text, as `@FILE`, or as `-` for standard input."""
-    whole: dict[str, Any] = {}
+    whole: Any = {}
     if as_json is not None:
         text = as_json
         try:
@@ -105,14 +105,13 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
-            document: Any = json.loads(text)
+            whole = json.loads(text)
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
-        if not isinstance(document, dict):
+        if not isinstance(whole, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
-        whole.update(cast("dict[str, Any]", document))
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -127,7 +126,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
             message = f"The argument {key} contains bytes that are not UTF-8. JSON strings cannot contain such bytes."
             raise UsageError(message) from None
         texts[key] = value
-    return RawArguments(whole, texts)
+    return RawArguments(cast("Json", whole), texts)
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:

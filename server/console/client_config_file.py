@@ -103,6 +103,10 @@ class InstallRecord:
     did not add it).
     """
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.file, self.name
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
@@ -134,10 +138,8 @@ def install_change(
         if existing_names and present is None and not target.is_named:
             existing_name = visible_line(existing_names[0])
             message = f"{client.title} already has coretools-mcp, as {existing_name}"
-            raise CommandFailure(
-                f"{message}. Use --name {existing_name} to change that entry, or another name to add one. "
-                f"({display_path})"
-            )
+            hint = f"Use --name {existing_name} to change that entry, or another name to add one"
+            raise CommandFailure(f"{message}. {hint}. ({display_path})")
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
@@ -195,9 +197,8 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
             message = "the copy of the original file is missing or damaged, so its servers cannot be put back"
-            raise CommandFailure(
-                f"{message}. They are in your settings; remove the entry {name} by hand. ({display_path})"
-            )
+            hint = f"They are in your settings; remove the entry {name} by hand. ({display_path})"
+            raise CommandFailure(f"{message}. {hint}")
         # Even if the entry was removed by hand, the moved servers are put back.
         new_content = target.without_entry(content or b"", name) if name in servers else content or b""
         moved_servers = target.servers(backup) if record.moved else {}
@@ -224,15 +225,14 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     if moved_servers:
         own_entries = own_servers(environ)
         earlier_moves: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
-        new_servers = {
-            alias_of(name): entry for name, entry in moved_servers.items() if alias_of(name) not in own_entries
-        }
+        entries = {alias_of(name): entry for name, entry in moved_servers.items()}
+        new_servers = {alias: entry for alias, entry in entries.items() if alias not in own_entries}
         digests = {alias: _digest_of(entry) for alias, entry in new_servers.items()}
-        moves = {
-            name: (alias_of(name), digests.get(alias_of(name), earlier_moves[name][1] if name in earlier_moves else ""))
-            for name in moved_servers
-        }
-        record = replace(record, moved={**record.moved, **moves})
+        moves = dict(record.moved)
+        for name in moved_servers:
+            _, earlier_digest = earlier_moves.get(name, ("", ""))
+            moves[name] = (alias_of(name), digests.get(alias_of(name), earlier_digest))
+        record = replace(record, moved=moves)
     try:
         if record.backup and change.before is not None and _digest(change.before) == record.before:
             rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
@@ -261,11 +261,8 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         for other_record in _records(environ):
             # The install for another client may have moved a server with the same alias. If so, the server stays in
             # the settings.
-            shared_moves = {
-                name: (alias, digests.pop(alias))
-                for name, (alias, _) in other_record.moved.items()
-                if alias in digests and (other_record.file, other_record.name) != (record.file, record.name)
-            }
+            moves = other_record.moved.items() if other_record.key != record.key else ()
+            shared_moves = {name: (alias, digests.pop(alias)) for name, (alias, _) in moves if alias in digests}
             if shared_moves:
                 _set_record(other_record, environ, replace(other_record, moved={**other_record.moved, **shared_moves}))
         _remove_servers(user_file(environ) or "", digests)
@@ -362,27 +359,22 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
 
 
 def _find(record: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
-    key = (record.file, record.name)
-    return next((candidate for candidate in _records(environ) if (candidate.file, candidate.name) == key), None)
+    return next((candidate for candidate in _records(environ) if candidate.key == record.key), None)
 
 
 def _set_record(record: InstallRecord, environ: Mapping[str, str], new_record: InstallRecord | None) -> None:
     """Set the record of an install to `new_record`, or remove it (`None`); delete the backup if no record needs it."""
 
     def remaining_records() -> list[InstallRecord]:
-        other_records = [
-            candidate
-            for candidate in _records(environ)
-            if (candidate.file, candidate.name) != (record.file, record.name)
-        ]
+        other_records = [candidate for candidate in _records(environ) if candidate.key != record.key]
         return other_records if new_record is None else [*other_records, new_record]
+
+    def as_json(_content: bytes) -> bytes:
+        return json.dumps(list(map(asdict, remaining_records())), indent=2).encode() + b"\n"
 
     backups = {candidate.backup for candidate in remaining_records()}
     try:
-        rewrite_file(
-            os.path.join(_folder(environ), "installs.json"),
-            lambda _content: json.dumps(list(map(asdict, remaining_records())), indent=2).encode() + b"\n",
-        )
+        rewrite_file(os.path.join(_folder(environ), "installs.json"), as_json)
     finally:  # even if the disk is full
         if record.backup and record.backup not in backups:
             with suppress(OSError):

@@ -98,9 +98,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [
-        (dotted(setting.path), shown_value(setting.path, setting.value), setting.source) for setting in report.given
-    ]
+    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
@@ -109,9 +107,9 @@ def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     order = {path: position for position, path in enumerate(report.files)}  # values from other sources come last
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != previous_source:
-            is_file = os.path.isabs(source)
-            source_name = linked(source, visible_line(source)) if is_file else visible_line(source)
-            show(*([""] if previous_source else []), marked("# ", "", source_name))
+            name = visible_line(source)
+            name = linked(source, name) if os.path.isabs(source) else name
+            show(*([""] if previous_source else []), marked("# ", "", name))
         previous_source = source
         sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
     sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")
@@ -136,15 +134,14 @@ def import_servers(
     sys.stdout.write(f"From {visible_line(path)}\n")
     own_file = user_file(environ)
     if own_file is None:
-        raise CommandFailure(
-            "there is no home folder, so there is no settings file for the servers; use --print to show them."
-        )
+        message = "there is no home folder, so there is no settings file for the servers; use --print to show them."
+        raise CommandFailure(message)
 
     def with_servers(content: bytes) -> bytes:
         """Return the file with the servers added. Concurrent additions by other programs are kept."""
-        present = names_by_alias(parse(content, own_file))
+        names = names_by_alias(parse(content, own_file))
         entries = {
-            present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
+            names.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in names
         }
         new_content = with_entries(content, SECTION, entries)
         if problems := problems_of(new_content, own_file, environ):
@@ -189,10 +186,8 @@ def _usable_servers(
     files = (*client.files, *(file for file, _ in client.other_files)) if client is not None else (file_or_client,)
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
-        client_names = ", ".join(clients)
-        raise SettingsError(
-            [f"'{file_or_client}' is neither a file nor a known client. Known clients: {client_names}."]
-        )
+        problem = f"'{file_or_client}' is neither a file nor a known client"
+        raise SettingsError([f"{problem}. Known clients: {', '.join(clients)}."])
     if path is None:
         hint = f"Searched: {', '.join(files)}. To import from a project, name its file."
         raise SettingsError([f"you have no {clients[file_or_client].title} configuration. {hint}"])
@@ -209,11 +204,7 @@ class EditOptions:
 
 
 def entry_for(
-    words: Sequence[str],
-    transport: str | None,
-    variables: Sequence[str],
-    headers: Sequence[str],
-    folder: str | None,
+    words: Sequence[str], transport: str | None, variables: Sequence[str], headers: Sequence[str], folder: str | None
 ) -> Tree:
     """Build the entry of a server from a command line. Messages do not quote values that may be secret.
 
@@ -277,9 +268,8 @@ def add(
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
-        raise CommandFailure(
-            "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
-        )
+        message = "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
+        raise CommandFailure(message)
     path = _path(options, environ)
     display_path = visible_line(path)
     secrets = _refer_to_variables(entry, environ)
@@ -330,9 +320,8 @@ def change_server(
         key = present.get(alias_of(name))
         if old_content is None or key is None:
             hint = did_you_mean(name, [*present, *present.values()])
-            raise CommandFailure(
-                f"there is no server {visible_line(name)} in {display_path}, so nothing was changed.{hint}"
-            )
+            problem = f"there is no server {visible_line(name)} in {display_path}"
+            raise CommandFailure(f"{problem}, so nothing was changed.{hint}")
         place, new_content = (SECTION, key), old_content
         if action == "remove":
             check_keys(old_content, place, path)
@@ -404,9 +393,8 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
     """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
-    names_by_value = {
-        value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
-    }
+    names = [name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)]
+    names_by_value = {environ[name]: name for name in names}
 
     def with_references(text: str) -> str:
         for value in sorted(names_by_value, key=len, reverse=True):
@@ -421,22 +409,14 @@ def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         is_same = place[0] == "env" and environ.get(name) == value
         new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
         texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
-        new_value, value_without_references = (
-            (new_texts, texts_without_references)
-            if isinstance(value, list)
-            else (new_texts[0], texts_without_references[0])
-        )
-        cast("Tree", parent_at(entry, place))[name] = new_value
-        if (
-            shown_value(place[-1:], new_value) != new_value
-            and shown_value(place[-1:], value_without_references) != value_without_references
-        ):
+        # A list stays a list, because its items explain each other.
+        forms = [form if isinstance(value, list) else form[0] for form in (new_texts, texts_without_references)]
+        cast("Tree", parent_at(entry, place))[name] = forms[0]
+        if all(shown_value(place[-1:], form) != form for form in forms):
             secrets.append(visible_line(dotted(place)))
         if new_texts != texts:
-            message = (
-                "refers to the environment variable that has this value; the value itself is not written to the file"
-            )
-            note(f"{dotted(place)} {message}")
+            message = "refers to the environment variable that has this value"
+            note(f"{dotted(place)} {message}; the value itself is not written to the file")
     return secrets
 
 

@@ -198,9 +198,8 @@ async def check_files(app: App, findings: Findings) -> None:
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
-        findings.broken(
-            "lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy
-        )
+        text = f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}"
+        findings.broken("lock file", text, remedy)
     elif lock is not None:
         findings.ok("lock file", lock.path)
 
@@ -219,12 +218,10 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     if status.failure is None:
         findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
-        limitation = (
-            "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
-        )
-        findings.absent(
-            "sandbox", f"{status.failure}; Landlock confines commands that only read, and {limitation}", remedy
-        )
+        others = "no other command runs"
+        others = others if shell.sandbox == "required" else "other commands need consent and run unconfined"
+        text = f"{status.failure}; Landlock confines commands that only read, and {others}"
+        findings.absent("sandbox", text, remedy)
     elif shell.sandbox == "required":
         findings.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
@@ -279,13 +276,10 @@ async def check_extras(app: App, findings: Findings) -> None:
         except metadata.PackageNotFoundError:
             findings.absent(f"extra {extra}", f"not installed: {consequence}", install_command(extra))
     report = app.live.report
-    uses_page = any(
-        setting.path == ("confirmation", "whenUnavailable") and setting.value == "page" for setting in report.given
-    )
-    if uses_page and (reason := why_no_dashboard()) is not None:
-        findings.broken(
-            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to show questions", reason
-        )
+    decider = next((value for path, value, _ in report.given if path == ("confirmation", "whenUnavailable")), None)
+    if decider == "page" and (reason := why_no_dashboard()) is not None:
+        text = "confirmation.whenUnavailable is page, but there is no dashboard to show questions"
+        findings.broken("dashboard", text, reason)
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
@@ -332,24 +326,21 @@ async def check_programs(app: App, findings: Findings) -> None:
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else working_folder() or os.sep
-        await THREADS.run(
-            partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder)
-        )
+        program = settings.tools.call_command[0]
+        await THREADS.run(partial(check_program, "tools.callCommand", program, environment, folder))
     elif _is_set(report, "callCommand"):
         findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
         await THREADS.run(partial(check_program, f"agent {name}", agent.command or "", environment, None))
-    for name in dict.fromkeys(
-        setting.path[1] for setting in report.given if setting.path[0] == "agents" and setting.path[1:]
-    ):
+    for name in dict.fromkeys(path[1] for path, _, _ in report.given if path[0] == "agents" and path[1:]):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_set(report: SettingsReport, key: str) -> bool:
     """Return whether the settings contain this command; if it is not used, it refers to an unset variable."""
-    return any(setting.path == ("tools", key) and setting.value for setting in report.given)
+    return any(path == ("tools", key) and value for path, value, _ in report.given)
 
 
 async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> None:
@@ -370,9 +361,8 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
             if omissions:
                 items = ", ".join(omission_messages(omissions))
                 problem = f"these items are omitted, because not every client can read them: {items}"
-                findings.absent(
-                    f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server"
-                )
+                remedy = "report this to the author of the server"
+                findings.absent(f"{kind} listed by {upstream.alias}", problem, remedy)
         wait = app.live.report.settings.proxy.first_list_wait
         hint = (
             f"the first list request waits at most {wait / 1000:g} s for this server. For a client that lists tools "

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -40,9 +40,8 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     """Log in to a server, and print how many tools the server then offers."""
     server = next((candidate for candidate in report.entries if alias in (candidate.alias, candidate.name)), None)
     if server is None:
-        hint = did_you_mean(
-            alias, [candidate.alias for candidate in report.entries], " coretools-mcp config add adds one."
-        )
+        aliases = [candidate.alias for candidate in report.entries]
+        hint = did_you_mean(alias, aliases, " coretools-mcp config add adds one.")
         raise UsageError(f"there is no server {visible_line(alias)} in the settings.{hint}")
     if server.left_out is not None:
         raise CommandFailure(f"{alias} is not used: {server.left_out}")
@@ -104,27 +103,21 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    spinner, messages = Spinner(), set[str]()
-
-    def note_once(text: str) -> None:
-        if text not in messages:
-            messages.add(text)
-            note(text)
-
-    async with spinner.running(f"preparing a login to {login.alias}"):
+    async with Spinner().running(f"preparing a login to {login.alias}"):
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:
-            attempt = await login.begin(app.pool.tasks, await login.stored_header(), note_once)
+            attempt = await login.begin(app.pool.tasks, await login.stored_header(), cache(note))
         except LoginError as error:
             raise CommandFailure(
                 f"there is no login to {login.alias}: {visible_line(error.reason)}. If the server needs a token "
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
-        raise CommandFailure(
-            f"the login to {login.alias} could not be saved: the state folder is not writable, or its disk is full."
+        message = (
+            f"the login to {login.alias} could not be saved: the state folder is not writable, or its disk is full"
         )
+        raise CommandFailure(f"{message}.")
     return attempt
 
 
@@ -187,23 +180,17 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
     url = entry.endpoint if entry is not None else None
 
     async def end(store: LoginStore | None) -> int:
-        resources = [
-            login_record.resource
-            for login_record in ([] if store is None else await store.all())
-            if isinstance(login_record, StoredLogin)
-            and login_record.alias == alias
-            and login_record.principal == principal
-        ]
+        records = [] if store is None else await store.all()
+        logins = [login for login in records if isinstance(login, StoredLogin)]
+        resources = [login.resource for login in logins if (login.alias, login.principal) == (alias, principal)]
         if store is None or (not resources and url is None):
             sys.stdout.write(f"There is no login to {visible_line(alias)}{principal_text}.\n")
             return 0
         is_removed = False
         for resource in resources or [url or ""]:
             oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
-            proxy = report.settings.proxy
-            login = Login(
-                store, alias, resource, oauth, principal, proxy.login_port, by_proxy=proxy.environment_proxies
-            )
+            port, by_proxy = report.settings.proxy.login_port, report.settings.proxy.environment_proxies
+            login = Login(store, alias, resource, oauth, principal, port, by_proxy=by_proxy)
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:
@@ -213,12 +200,8 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
             except LoginError as error:
                 is_removed = True
                 note(f"the tokens could not be revoked at their authorization server: {visible_line(error.reason)}")
-        message = (
-            f"Logged out of {alias}{principal_text}."
-            if is_removed
-            else f"There is no login to {alias}{principal_text}."
-        )
-        sys.stdout.write(f"{message}\n")
+        outcome = "Logged out of" if is_removed else "There is no login to"
+        sys.stdout.write(f"{outcome} {alias}{principal_text}.\n")
         return 0
 
     return _with_logins(report, end)
@@ -268,16 +251,10 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
             show_json(entries)
         elif logins:
             heads = ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS")
-            rows = [
-                (
-                    login.alias,
-                    login.principal or "you",
-                    urlsplit(login.issuer).netloc,
-                    _state_of(login),
-                    _address_of(login),
-                )
-                for login in logins
-            ]
+            rows: list[tuple[str, ...]] = []
+            for login in logins:
+                who, issuer = login.principal or "you", urlsplit(login.issuer).netloc
+                rows.append((login.alias, who, issuer, _state_of(login), _address_of(login)))
             show_table(heads, [tuple(map(visible_line, row)) for row in rows])
         else:
             sys.stdout.write("There are no logins.\n")

@@ -22,7 +22,7 @@ from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.requests.protocol_mapping import tool_to_wire
 from server.run_server import run_in_app, until_signal
 from server.settings import SettingsReport
-from server.upstreams.catalog.published_names import NameMap, full_name
+from server.upstreams.catalog.published_names import NameMap, Origin, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.tool_owner import owner_of
 from tools.builtin.all_tools import builtin_tools
@@ -105,20 +105,18 @@ def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[s
     If there is a lock file, the result also contains the lock status of upstream tools, keyed by name.
     """
 
-    def name_entry(entry: Any, **details: str | None) -> dict[str, str | None]:
-        origin = entry.origin
-        return {
-            "name": entry.name,
-            "server": origin.alias,
-            "tool": origin.name,
-            "fullName": origin.full_name,
-            **details,
-        }
+    def name_entry(name: str, origin: Origin, **details: str | None) -> dict[str, str | None]:
+        return {"name": name, "server": origin.alias, "tool": origin.name, "fullName": origin.full_name, **details}
 
-    changed_names = [name_entry(entry, change=entry.change.value) for entry in names.changed]
-    hidden_names = [name_entry(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    result = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed_names, "hidden": hidden_names}
-    return {**result, **({"approval": dict(standings)} if standings else {})}
+    result: dict[str, Any] = {
+        "tools": [tool_to_wire(tool) for tool in tools],
+        "changed": [name_entry(entry.name, entry.origin, change=entry.change.value) for entry in names.changed],
+        "hidden": [
+            name_entry(entry.name, entry.origin, holder=entry.holder, reachedAs=entry.way_out or None)
+            for entry in names.hidden
+        ],
+    }
+    return result | ({"approval": dict(standings)} if standings else {})
 
 
 def show_listing(

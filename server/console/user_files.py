@@ -51,19 +51,15 @@ def read_file(path: str) -> bytes | None:
         message = f"{display_path} cannot be read, or is not a regular file, so it was left unchanged"
         raise CommandFailure(f"{message}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
-        raise CommandFailure(
-            f"{display_path} belongs to another user, so it was left unchanged. Run this command as that user."
-        )
-    if info.st_nlink > 1:
-        raise CommandFailure(
-            f"{display_path} has a second name (a hard link), which would keep the old content, so it was left "
-            "unchanged. Use a symbolic link instead (ln -s)."
-        )
-    if not os.access(path, os.W_OK):
-        raise CommandFailure(
-            f"{display_path} is not writable by you, so it was left unchanged. Change its mode (chmod u+w)."
-        )
-    return content
+        problem, remedy = "belongs to another user", "Run this command as that user"
+    elif info.st_nlink > 1:
+        problem = "has a second name (a hard link), which would keep the old content"
+        remedy = "Use a symbolic link instead (ln -s)"
+    elif not os.access(path, os.W_OK):
+        problem, remedy = "is not writable by you", "Change its mode (chmod u+w)"
+    else:
+        return content
+    raise CommandFailure(f"{display_path} {problem}, so it was left unchanged. {remedy}.")
 
 
 def confirm_change(
@@ -107,8 +103,7 @@ def keep_private(path: str) -> None:
             os.chmod(path, mode & ~0o077)
         except OSError:
             raise CommandFailure(f"{visible_line(path)} cannot be made private, so nothing was added.") from None
-        message = f"the new content may contain secrets, so {visible_line(path)} is now readable only by you"
-        note(message)
+        note(f"the new content may contain secrets, so {visible_line(path)} is now readable only by you")
 
 
 _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
@@ -153,9 +148,8 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
             diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
             continue
         if not alias or alias in servers:
-            raise SettingsError(
-                [f"The server name {json.dumps(name)} is empty, or another server already has its alias."]
-            )
+            problem = f"The server name {json.dumps(name)} is empty, or another server already has its alias."
+            raise SettingsError([problem])
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
