@@ -43,7 +43,7 @@ from server.settings.rule_names import did_you_mean, rule_problems
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import as_text, describe_entry, shown_value
 from server.settings.settings_files import Tree, leaves, parent_at, parse, user_file
-from server.settings.upstream_entries import MAX_ALIAS, alias_of, is_own
+from server.settings.upstream_entries import ALIAS_RULE, alias_of, is_own
 from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError
@@ -263,8 +263,7 @@ def add(
     """
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
-        rule = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
-        raise UsageError(f"'{name}' cannot be the name of a server: use {rule}.{suggestion}")
+        raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:

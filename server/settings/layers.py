@@ -30,12 +30,8 @@ class SettingsScope(IntEnum):
     @property
     def is_of_agent_cli(self) -> bool:
         """Whether a layer is a file of the other CLI."""
-        return self in (
-            SettingsScope.SYSTEM_DEFAULTS,
-            SettingsScope.CLI_USER,
-            SettingsScope.CLI_PROJECT,
-            SettingsScope.SYSTEM_OVERRIDES,
-        )
+        scopes = SettingsScope
+        return self in (scopes.SYSTEM_DEFAULTS, scopes.CLI_USER, scopes.CLI_PROJECT, scopes.SYSTEM_OVERRIDES)
 
     @property
     def adds_rules(self) -> bool:

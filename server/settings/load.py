@@ -264,15 +264,11 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
     roots: Any = value_at(data, ("workspace", "roots"))
     # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given the root folder instead.
     root_list = cast("list[Any]", roots) if isinstance(roots, list) else []
-    undecodable = {
-        index: root
-        for index, root in enumerate(root_list)
-        if isinstance(root, str) and root.encode(errors="ignore").decode() != root
-    }
+    strings = {index: root for index, root in enumerate(root_list) if isinstance(root, str)}
+    undecodable = {at: root for at, root in strings.items() if root.encode(errors="ignore").decode() != root}
     if undecodable:
-        data["workspace"] = data["workspace"] | {
-            "roots": [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
-        }
+        valid_roots = [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
+        data["workspace"] = data["workspace"] | {"roots": valid_roots}
     text = json.dumps(data)
     try:
         settings = Settings.model_validate_json(text)
@@ -422,11 +418,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (reason := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
-        message = (
-            f"{dotted(path)} is page, but {reason}. Until then it counts as deny: calls that would need consent "
-            "are refused."
-        )
-        diagnostics.warn(source_of(path), message)
+        consequence = "Until then it counts as deny: calls that would need consent are refused."
+        diagnostics.warn(source_of(path), f"{dotted(path)} is page, but {reason}. {consequence}")
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):

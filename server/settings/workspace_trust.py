@@ -192,9 +192,8 @@ is asked, and what is remembered for all projects.
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
-ONLY_IF_UNSET = tuple(
-    map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
-)
+_GROUPS = ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand")
+ONLY_IF_UNSET = tuple(map(key_paths, _GROUPS))
 """Keys that a workspace may set only if the operator does not. Replacing the operator's value could allow what that
 value forbids, or run something else under an allowed name. If the operator sets one key of a group, the whole group is
 the operator's.
