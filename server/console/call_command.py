@@ -169,7 +169,7 @@ def make_call(
     tool: str,
     call_arguments: RawArguments,
     report: SettingsReport,
-    server_options: Sequence[str],
+    options: Sequence[str],
     *,
     is_sure: bool,
     as_json: bool,
@@ -206,12 +206,11 @@ def make_call(
         return call_arguments.as_text() if schema is None else call_arguments.typed(schema)
 
     async def call() -> int:
-        options = ["-P", str(LAUNCHER), "serve", *server_options]
+        command = [sys.executable, "-P", str(LAUNCHER), "serve", *options]
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
-            options.append(f"--config={path}")
-        # The settings may refer to any environment variable, so the server inherits the whole environment.
-        command, environment = [sys.executable, *options], dict(os.environ)
+            command.append(f"--config={path}")
+        environment = dict(os.environ)  # the settings may refer to any of these variables
         async with (
             spinner.running("starting the server for this call"),
             _log_of_server(spinner) as log,
@@ -302,9 +301,8 @@ def _with_copied_output(result: Json) -> Json:
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Check the path, because an upstream could name any file as its output file.
-    if not isinstance(path, str) or not re.fullmatch(
-        rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
-    ):
+    is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt").fullmatch
+    if not isinstance(path, str) or not is_output(path):
         return result
     descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)
     with os.fdopen(descriptor, "wb") as target, open(path, "rb") as source:

@@ -249,13 +249,7 @@ def entry_for(
 
 
 def add(
-    name: str,
-    entry: Tree,
-    options: EditOptions,
-    environ: Mapping[str, str],
-    *,
-    replaces: bool = False,
-    connects: bool = True,
+    name: str, entry: Tree, options: EditOptions, environ: Mapping[str, str], *, replaces: bool, connects: bool
 ) -> int:
     """Add a server, connect to it once, and print how many tools it has.
 

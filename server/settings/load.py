@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
@@ -211,12 +212,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
-        settings,
-        names=all_layers.names,
-        environ=environ,
-        source_of=all_layers.source_of,
-        diagnostics=diagnostics,
-        starts_itself=lambda entry, source: _starts_itself(entry, inputs, is_from_workspace=source in workspace_paths),
+        settings, all_layers, environ, diagnostics, partial(_starts_itself, inputs, workspace_paths)
     )
     own_file = user_file(environ)
     files_read = [
@@ -457,7 +453,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     return settings.model_copy(update=updates) if updates else settings
 
 
-def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_workspace: bool) -> bool:
+def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
     """Return whether an entry starts this program with the same settings.
 
     An entry that starts this program with other settings is allowed: it is a second server behind this one.
@@ -476,7 +472,7 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_w
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value
-            elif is_from_workspace:
+            elif source in workspace_paths:
                 return False  # another workspace has other settings
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 

@@ -16,9 +16,10 @@ from ipaddress import ip_address
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from server.settings.layers import MergedLayers
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
-from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from server.settings.variable_expansion import HINT, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ALIAS_RULE = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
@@ -59,18 +60,16 @@ def alias_of(name: str) -> str:
 
 def resolve_entries(
     settings: Settings,
-    *,
-    names: Mapping[str, str],
+    layers: MergedLayers,
     environ: Mapping[str, str],
-    source_of: SourceOf,
     diagnostics: Diagnostics,
     starts_itself: Callable[[UpstreamSettings, str], bool],
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
-    `names` contains the configured name of each server, keyed by alias. `starts_itself` returns whether an entry, given
-    with its source, starts this program with the same settings.
+    `starts_itself` returns whether an entry, given with its source, starts this program with the same settings.
     """
+    names, source_of = layers.names, layers.source_of
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
     mcp, server_names = settings.mcp, {*names, *names.values()}
     for key, selection in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
