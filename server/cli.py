@@ -46,7 +46,6 @@ CALL_CODES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     command_line = list(sys.argv[1:] if argv is None else argv)
     if command_line[:1] == ["help"]:
         command_line = [*command_line[1:], "--help"]
@@ -92,7 +91,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
-    """Print why a command failed, and return its exit code."""
     # This is imported only here, because memory pages that exist when the watchdog is forked may be copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 

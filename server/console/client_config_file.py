@@ -63,7 +63,6 @@ class ConfigFile:
         return (*self.client.path, self.name)
 
     def servers(self, content: bytes | None) -> Tree:
-        """Return the servers in the file, as written there."""
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
             place = dotted(self.client.path)

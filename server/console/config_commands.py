@@ -196,8 +196,6 @@ def _usable_servers(
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """The options that all of these commands accept."""
-
     file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False
     is_dry: bool = False  # only show the difference

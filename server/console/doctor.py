@@ -205,7 +205,6 @@ async def check_files(app: App, findings: Findings) -> None:
 
 
 async def check_sandbox(app: App, findings: Findings) -> None:
-    """Test the sandbox by running a command in it."""
     report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":

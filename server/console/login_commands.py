@@ -37,7 +37,6 @@ MAX_LOGINS = 2  # a second login is needed if the authorization server has forgo
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
-    """Log in to a server, and print how many tools the server then offers."""
     server = next((candidate for candidate in report.entries if alias in (candidate.alias, candidate.name)), None)
     if server is None:
         aliases = [candidate.alias for candidate in report.entries]

@@ -58,8 +58,6 @@ class _UpstreamStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """A running server's response to `status`."""
-
     pid: int
     version: str
     transport: str

@@ -216,7 +216,6 @@ def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
 
 
 def own_servers(environ: Mapping[str, str]) -> Tree:
-    """Return the servers in the user's own settings, keyed by alias."""
     return {alias_of(name): entry for name, entry in table_at(own_settings(environ), SECTION).items()}
 
 

@@ -207,7 +207,6 @@ def convert_keys(
 
 
 def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
-    """Warn that two keys with the same meaning have different values, and say which one is used."""
     message = f"{dotted(alias)} and {dotted(winner)} mean the same thing but have different values"
     diagnostics.warn(source, f"{message}; {dotted(winner)} is used.")
 

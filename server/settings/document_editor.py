@@ -59,8 +59,7 @@ def with_items(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     if key not in inner:
         return with_member(content, (section, key), new_items)
     start = document.containers((section,))[-1].members[key]
-    items = [json.dumps(item, ensure_ascii=False) for item in new_items]
-    candidates = document.insertions(_Container.at(document.strict, start), lambda _indent: items)
+    candidates = document.insertions(_Container.at(document.strict, start), new_items)
     return document.choose(candidates, _tree_with(document.tree, (section, key), [*old_items, *new_items]))
 
 
@@ -86,12 +85,7 @@ def with_member(
         return document.choose([document.text[:first] + new_text + document.text[last:]], expected)
     for step in reversed(path[len(containers) :]):
         value = {step: value}
-    colon = document.colon
-
-    def member(indent: str | None) -> Sequence[str]:
-        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
-
-    return document.choose(document.insertions(container, member), expected)
+    return document.choose(document.insertions(container, [value], key), expected)
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -255,16 +249,16 @@ class JsonDocument:
         block = json.dumps(value, ensure_ascii=False, indent=self.unit, separators=(",", colon))
         return block.replace("\n", f"{self.newline}{indent}")
 
-    def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
-        """Yield variants of the text with new items at the end of a container, the best style first.
+    def insertions(self, container: _Container, values: Sequence[Any], key: str | None = None) -> Iterator[str]:
+        """Yield variants of the text with new values at the end of an array, or of an object (with one key).
 
-        `items_at` formats the items for the given indentation; for `None`, each item is on a single line. Some variants
-        may be invalid JSON.
+        The best style comes first. Some variants may be invalid JSON.
         """
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)
-        items = items_at(None if inline else indent)
+        prefix = f"{json.dumps(key, ensure_ascii=False)}{self.colon}" if key is not None else ""
+        items = [prefix + self.value_text(value, None if inline else indent) for value in values]
         comma = self.colon.replace(":", ",") if inline else f",{newline}{indent}"
         if not container.items:
             if inline:

@@ -41,8 +41,6 @@ class SettingsScope(IntEnum):
 
 @dataclass(slots=True)
 class Layer:
-    """The settings from one source."""
-
     scope: SettingsScope
     source: str  # the name of the source in messages, usually the path of a file
     data: Tree
@@ -62,8 +60,6 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A possible settings file, and its state."""
-
     path: str
     scope: SettingsScope
     state: FileState

@@ -237,7 +237,6 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
 
 
 def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -> None:
-    """Add the server that `mcp.serverCommand` starts."""
     command, alias = workspace_trust.SERVER_COMMAND, workspace_trust.COMMAND_ALIAS
     line: Any = value_at(all_layers.data, command)
     words = cast("list[Any]", line) if isinstance(line, list) else []

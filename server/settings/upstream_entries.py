@@ -146,7 +146,6 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Yield the reasons why an entry cannot work, such as an invalid transport, tool name, variable or header."""
     entry_path = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -195,7 +194,6 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
 
 
 def _problems_of_login(oauth: OAuthSettings, place: str, *, is_remote: bool) -> Iterator[str]:
-    """Yield the reasons why the login that an entry describes cannot work."""
     if not is_remote:
         yield f"{place} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translate
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
-from server.settings.section_model import Diagnostics, SettingsError, dotted, key_paths
+from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted, key_paths
 from server.settings.settings_files import (
     Tree,
     own_folder,
@@ -101,8 +101,6 @@ def trusted_files(environ: Mapping[str, str]) -> Folders:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFile:
-    """A settings file of a workspace folder."""
-
     folder: str
     name: str  # path of the file relative to `folder`, with `/` as the separator
     scope: SettingsScope
@@ -211,8 +209,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         if pop_value(data, path) is not None:
             diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings may set it.")
     for paths in ONLY_IF_UNSET:
-        is_given = any(value_at(operator.data, path) is not None for operator in operators for path in paths)
-        for path in paths if is_given else ():
+        for path in paths if _sets_any(operators, paths) else ():
             if pop_value(data, path) is not None:
                 diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
     # Rules for an operator's entry would also apply to a workspace's entry with the same name, and a person could
@@ -241,11 +238,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         message = f"the memory file {json.dumps(name)} is ignored: its name must end with {MEMORY_ENDING}."
         diagnostics.warn(source, message)
     overriding = [operator for operator in operators if operator.scope > layer.scope]
-    if any(
-        value_at(operator.data, path) is not None
-        for operator in overriding
-        for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)
-    ):
+    if _sets_any(overriding, (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
     # A workspace's approval mode must be at least as strict as the operator's.
     requested_mode: Any = data.get("approvalMode")
@@ -259,6 +252,10 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         if isinstance(entry, dict) and cast("Tree", entry).pop("trust", False):
             key_path = dotted(("mcpServers", name, "trust"))
             diagnostics.warn(source, f"{key_path} is ignored: only the operator's own settings may set it.")
+
+
+def _sets_any(operators: Iterable[Layer], paths: Iterable[KeyPath]) -> bool:
+    return any(value_at(operator.data, path) is not None for operator in operators for path in paths)
 
 
 def _conflict_reason(name: str, owner: str) -> str:
@@ -276,10 +273,9 @@ def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
     if table == "mcpServers":
-        names += [COMMAND_ALIAS] * any(value_at(operator.data, SERVER_COMMAND) is not None for operator in operators)
-        beginnings = {
-            normalised_name(name[:index]): name for name in names for index, sign in enumerate(name) if sign == "_"
-        }
+        names += [COMMAND_ALIAS] * _sets_any(operators, (SERVER_COMMAND,))
+        ends = [(name, index) for name in names for index, sign in enumerate(name) if sign == "_"]
+        beginnings = {normalised_name(name[:index]): name for name, index in ends}
     return beginnings | {normalised_name(name): name for name in names}
 
 
