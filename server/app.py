@@ -61,10 +61,7 @@ ServedOver = Literal["stdio", "network"]  # over stdio, there is one client; ove
 
 
 class App:
-    """One running server: its registry, clients, consent and upstreams.
-
-    Create it inside a running event loop.
-    """
+    """One running server: its registry, clients, consent and upstreams. Create it inside a running event loop."""
 
     def __init__(
         self,
@@ -336,11 +333,7 @@ class App:
             self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """Return the capabilities to declare.
-
-        If there are upstreams, every capability is declared: an upstream may offer something later, when this server
-        can no longer change its capabilities.
-        """
+        """Return the capabilities: with upstreams, all of them, because what one offers later could not be added."""
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}

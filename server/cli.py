@@ -170,10 +170,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a terminal command.
-
-    Each command's module is imported only when the command runs, and the SDK only if the settings are valid.
-    """
+    """Run a terminal command. Its module is imported only here, and the SDK only if the settings are valid."""
     # Escape characters that the terminal cannot encode, instead of failing.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
     from server.console.terminal import choose_colour  # noqa: PLC0415 - serve does not need it
@@ -310,10 +307,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(command_line: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line, or print an error and exit the process if the command line is invalid.
-
-    In the result, `command` is the full name of the command.
-    """
+    """Parse a command line, or print an error and exit. In the result, `command` is the full name of the command."""
     parser, commands = command_parser()
     for count in (1, 2):
         words, known_names = list(command_line[:count]), {tuple(name.split()[:count]) for name in commands}
@@ -403,11 +397,7 @@ def with_command(command_line: Sequence[str]) -> list[str]:
 
 
 def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool) -> None:
-    """Add the general options of a command.
-
-    `is_shared` adds the options of the commands that read the settings, and `is_shown` those of the commands that print
-    something.
-    """
+    """Add the general options: of the commands that read the settings (`is_shared`) and that print (`is_shown`)."""
     if is_shared:
         several: dict[str, Any] = {"action": "append", "default": []}
         add("--workspace", **several, metavar="DIR", help="a folder that the tools may use (repeatable)")

@@ -102,10 +102,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
 
 def network_replica(settings: Settings) -> Replica:
-    """Return the replica for a network server with these settings and this environment.
-
-    Raises `SettingsError` if a key or the password cannot be read, or if the store cannot be used.
-    """
+    """Return the replica of a network server; raise `SettingsError` if a key, the password or the store is unusable."""
     state_keys = read_state_keys(settings.http.state_keys, os.environ)
     return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
 

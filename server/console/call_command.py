@@ -195,10 +195,7 @@ def make_call(
             spinner.resume()
 
     async def arguments(server: OwnServer) -> Json:
-        """Return the arguments in the form that the tool expects.
-
-        Built-in tools convert strings themselves, so the tools are listed only if there may be other tools.
-        """
+        """Return the arguments as the tool expects them. Built-in tools convert strings; others are looked up."""
         if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return call_arguments.as_text()
         tools = (await server.request("tools/list")).get("tools", [])
@@ -376,11 +373,7 @@ class OwnServer:
     async def request(
         self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
     ) -> Json:
-        """Send a request and return its result; `on_progress` is called with each progress message.
-
-        Raises:
-            MCPError: The server responded with an error, or has exited.
-        """
+        """Send a request and return its result. An error response, or the end of the server, raises `MCPError`."""
         self._count += 1
         if on_progress is not None:
             params = {**(params or {}), "_meta": {"progressToken": self._count}}
@@ -444,12 +437,9 @@ async def open_server(
     log: TextIO,
     ask: Ask | None = None,
 ) -> AsyncGenerator[OwnServer]:
-    """Start a server and initialize it. The server ends when this context exits.
+    """Start a server and initialize it; it ends when this context exits. If it ends early, requests raise `MCPError`.
 
     `log` receives the server's standard error. `ask` answers its questions; `None` means that nobody can be asked.
-
-    Raises:
-        MCPError: The server has exited.
     """
     process = await anyio.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment

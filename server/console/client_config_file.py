@@ -82,10 +82,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """A record of how an install changed a file, so that the install can be reverted.
-
-    It does not contain the file's content.
-    """
+    """How an install changed a file, so that it can be reverted; without the file's content."""
 
     file: str  # the real path
     name: str

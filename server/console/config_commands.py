@@ -249,10 +249,7 @@ def entry_for(
 def add(
     name: str, entry: Tree, options: EditOptions, environ: Mapping[str, str], *, replaces: bool, connects: bool
 ) -> int:
-    """Add a server, connect to it once, and print how many tools it has.
-
-    Return exit code 1 if the server was added, but is not used or cannot be reached.
-    """
+    """Add a server, connect to it once, and print how many tools it has; exit code 1 if it cannot be used."""
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
         raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")
@@ -341,10 +338,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file, and the schema next to it.
-
-    If the file already has content, only a reference to the schema is added, unless the file has one.
-    """
+    """Write an initial settings file and the schema; a file with content only gets a missing reference to the schema."""
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -432,10 +426,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
 
 
 def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Connect to one server in these settings, and print how many tools it has, or why it failed.
-
-    If there is a lock file, the user can approve the tools right away.
-    """
+    """Connect to a server, and print its number of tools or why it failed; with a lock file, offer to approve them."""
     # These are imported only here, because removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415

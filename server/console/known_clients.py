@@ -28,10 +28,7 @@ _NAMED = re.compile(r"\{env:(\w+)\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - easier to read
-"""The variables that clients pass to a server by default, if they pass only a few.
-
-Codex has the longest list (utils.rs).
-"""
+"""The variables that clients pass by default, if they pass only a few. Codex has the longest list (utils.rs)."""
 _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""

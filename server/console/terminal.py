@@ -239,10 +239,7 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """Read a line from standard input; raises `EOFError` at the end of input.
-
-    On POSIX, no thread waits for the input, so Ctrl-C can stop the command at once.
-    """
+    """Read a line from standard input; `EOFError` at its end. On POSIX, no thread waits, so Ctrl-C works at once."""
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:

@@ -1,7 +1,4 @@
-"""`tools` lists the tools and says which of them need the user's consent.
-
-`permissions explain` shows what would be decided about one call, and why.
-"""
+"""`tools` lists the tools and which need consent; `permissions explain` shows what would be decided about a call."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a com
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see.
-
-    Return exit code 1 if a server or the custom tools are unavailable, or if the lock file cannot be used.
-    """
+    """Print the tools that a client would see. Exit code 1: a server, the custom tools or the lock file is unusable."""
     quiet_log(report.settings.log.level)
 
     async def list_tools(app: App) -> int:

@@ -193,10 +193,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 
 
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
-    """Return the settings that result if `source` (the user's own file or an additional one) has this content.
-
-    If the server would not start with them, raise `SettingsError`.
-    """
+    """Return the settings if `source` (the user's own file or another) has this content, or raise `SettingsError`."""
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)

@@ -227,10 +227,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Return whether new items go on the line of the opening bracket.
-
-        The existing items decide or, if the container is empty, those of the outermost object.
-        """
+        """Return whether items are on the bracket's line; if there are none, those of the outermost object decide."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = self.top
@@ -250,10 +247,7 @@ class JsonDocument:
         return block.replace("\n", f"{self.newline}{indent}")
 
     def insertions(self, container: _Container, values: Sequence[Any], key: str | None = None) -> Iterator[str]:
-        """Yield variants of the text with new values at the end of an array, or of an object (with one key).
-
-        The best style comes first. Some variants may be invalid JSON.
-        """
+        """Yield texts with new values at the end of a container (for an object: under `key`), the best style first."""
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)

@@ -12,10 +12,7 @@ from server.settings.settings_files import Tree, parent_at
 
 
 class SettingsScope(IntEnum):
-    """The scope of a layer, in order of precedence: a later scope wins.
-
-    "The other CLI" is Qwen Code or Gemini CLI, as chosen with `--settings`.
-    """
+    """The scope of a layer; a later one wins. "The other CLI" is Qwen Code or Gemini CLI, chosen with `--settings`."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults

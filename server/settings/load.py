@@ -181,10 +181,7 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, `previous` contains the previous settings.
-
-    Then, a file that had content and is now empty raises `SettingsError` too.
-    """
+    """Read all settings now. In a running server, which passes the `previous` ones, a newly empty file is refused."""
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
@@ -453,10 +450,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings.
-
-    An entry that starts this program with other settings is allowed: it is a second server behind this one.
-    """
+    """Return whether an entry starts this program with the same settings; with others, it is a second server."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
         return False

@@ -119,10 +119,7 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address rather than started as a program.
-
-    The transport is determined in the same way as for a connection to the server.
-    """
+    """Return whether a connection to the server would use an address rather than start a program."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 

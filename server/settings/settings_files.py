@@ -74,10 +74,7 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
 
 
 def runtime_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders where a control socket may be, in order of preference, whether or not they exist.
-
-    Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
-    """
+    """Return the folders where a control socket may be, best first; not every client passes on `XDG_RUNTIME_DIR`."""
     if sys.platform == "win32":
         return []
     user = os.getuid()
