@@ -377,7 +377,7 @@ class OwnServer:
         self._count += 1
         if on_progress is not None:
             params = {**(params or {}), "_meta": {"progressToken": self._count}}
-        await self._send({"id": self._count, "method": method, "params": params or {}})
+        await self.send({"id": self._count, "method": method, "params": params or {}})
         while True:
             message = read_message(await self._line())
             if isinstance(message, Response) and message.id == self._count:
@@ -392,9 +392,6 @@ class OwnServer:
                 if on_progress is not None and text:
                     on_progress(str(text))
 
-    async def notify(self, method: str) -> None:
-        await self._send({"method": method})
-
     async def _answer(self, request: Request) -> None:
         answer: Json = {"id": request.id}
         try:
@@ -406,9 +403,9 @@ class OwnServer:
                 answer["error"] = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
         except MCPError as error:
             answer["error"] = error.to_json()
-        await self._send(answer)
+        await self.send(answer)
 
-    async def _send(self, message: Json) -> None:
+    async def send(self, message: Json) -> None:
         try:
             await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -446,11 +443,11 @@ async def open_server(
     )
     try:
         server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
-        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
+        capabilities: Json = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
         client_info = {"name": "coretools-mcp", "version": VERSION}
         params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": client_info}
         await server.request("initialize", params)
-        await server.notify("notifications/initialized")
+        await server.send({"method": "notifications/initialized"})
         yield server
     finally:
         with anyio.CancelScope(shield=True):

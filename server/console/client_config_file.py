@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -116,7 +116,11 @@ class ConfigChange:
 
 
 def install_change(
-    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved_names: Iterable[str] = ()
+    target: ConfigFile,
+    content: bytes | None,
+    entry: Tree,
+    environ: Mapping[str, str],
+    moved_names: Collection[str] = (),
 ) -> ConfigChange:
     """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`."""
     client, name, display_path = target.client, target.name, visible_line(target.path)
@@ -139,7 +143,6 @@ def install_change(
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
-        moved_names = list(moved_names)
         for moved_name in moved_names:
             new_content = target.without_entry(new_content, moved_name)
         is_new = value_at(read_document(old_content, target.path, client.dialect), client.path) is None

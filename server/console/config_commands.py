@@ -338,7 +338,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file and the schema; a file with content only gets a missing reference to the schema."""
+    """Write an initial settings file, and the schema; a file with content at most gets a reference to the schema."""
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()

@@ -55,13 +55,24 @@ Health = Literal["ok", "absent", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check, and the remedy if one is needed."""
-
     subject: str
     health: Health
     text: str
     remedy: str = ""
     said: tuple[str, ...] = ()  # the last lines of a program's output
+
+    def show(self) -> None:
+        colour = {"ok": "green", "absent": "yellow", "broken": "red"}[self.health]
+        lines = [f"{visible_line(self.subject)}: {visible_line(self.text)}"]
+        lines += [f"-> {visible_line(self.remedy)}"] if self.remedy else []
+        lines += [f"its output: {line}" for line in self.said]
+        head, wrapper = f"{self.health:<8}", textwrap.TextWrapper(COLUMNS - 8, subsequent_indent="   ")
+        wrapper.break_long_words = wrapper.break_on_hyphens = False
+        for line in lines:
+            for part in wrapper.wrap(line):
+                show(marked(head, colour, part))
+                head = " " * 8
+        sys.stdout.flush()
 
 
 class Findings(list[Finding]):
@@ -100,7 +111,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         done(finding.subject)
         if not as_json:
             spinner.erase()
-            _show(finding)
+            finding.show()
 
     findings = Findings(report_finding)
     if not as_json:
@@ -148,21 +159,6 @@ def _name_of(check: Check) -> str:
     return check.__name__.removeprefix("check_")
 
 
-def _show(finding: Finding) -> None:
-    colour = {"ok": "green", "absent": "yellow", "broken": "red"}[finding.health]
-    lines = [f"{visible_line(finding.subject)}: {visible_line(finding.text)}"]
-    lines += [f"-> {visible_line(finding.remedy)}"] if finding.remedy else []
-    lines += [f"its output: {line}" for line in finding.said]
-    for number, line in enumerate(lines):
-        head = f"{finding.health if number == 0 else '':<8}"
-        for part in textwrap.wrap(
-            line, COLUMNS - len(head), subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
-        ):
-            show(marked(head, colour, part))
-            head = " " * len(head)
-    sys.stdout.flush()
-
-
 async def check_system(app: App, findings: Findings) -> None:
     text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
     roots = [real_path(root) for root in app.live.report.settings.workspace.roots]
@@ -183,16 +179,13 @@ async def check_system(app: App, findings: Findings) -> None:
 async def check_files(app: App, findings: Findings) -> None:
     for file in app.live.report.candidates:
         text = f"{file.path}: {file.state}, not read"
-        match file.state:
-            case FileState.READ:
-                findings.ok("settings", file.path)
-            case FileState.ABSENT:
-                pass
-            case FileState.UNTRUSTED | FileState.CHANGED:
-                folder = os.path.dirname(os.path.dirname(file.path))
-                findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
-            case FileState.UNUSABLE:
-                findings.broken("settings", text, "coretools-mcp config check says why")
+        if file.state is FileState.READ:
+            findings.ok("settings", file.path)
+        elif file.state is FileState.UNUSABLE:
+            findings.broken("settings", text, "coretools-mcp config check says why")
+        elif file.state is not FileState.ABSENT:  # it is not trusted, or has changed
+            folder = os.path.dirname(os.path.dirname(file.path))
+            findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
     if not findings:
         findings.ok("settings", "no file; every key has its default value")
     lock = app.pool.catalog.lock
