@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -211,7 +210,7 @@ def make_call(
         async with (
             spinner.running("starting the server for this call"),
             _log_of_server(spinner) as log,
-            open_server(command, Path.cwd(), environment, log, ask) as server,
+            open_server(command, os.getcwd(), environment, log, ask) as server,
         ):
             try:
                 spinner.say(f"waiting for {tool}")
@@ -428,19 +427,13 @@ def _exit_error() -> MCPError:
 
 @asynccontextmanager
 async def open_server(
-    command: Sequence[str],
-    folder: str | os.PathLike[str],
-    environment: Mapping[str, str],
-    log: TextIO,
-    ask: Ask | None = None,
+    command: Sequence[str], folder: str, environment: Mapping[str, str], log: TextIO, ask: Ask | None = None
 ) -> AsyncGenerator[OwnServer]:
     """Start a server and initialize it; it ends when this context exits. If it ends early, requests raise `MCPError`.
 
     `log` receives the server's standard error. `ask` answers its questions; `None` means that nobody can be asked.
     """
-    process = await anyio.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment
-    )
+    process = await anyio.open_process(command, stderr=log, cwd=folder, env=environment)
     try:
         server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
         capabilities: Json = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
