@@ -22,21 +22,8 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from server import VERSION
 from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
 from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
-from server.protocol.json_rpc import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    ErrorResponse,
-    Json,
-    MCPError,
-    Notification,
-    Request,
-    Response,
-    as_mapping,
-    read_message,
-)
+from server.protocol import json_rpc
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
@@ -217,11 +204,11 @@ def make_call(
                 params: Json = {"name": tool, "arguments": await arguments(server)}
                 result = await server.request("tools/call", params, spinner.say)
             except MCPError as error:
-                if error.code == CONNECTION_CLOSED:
+                if error.code == json_rpc.CONNECTION_CLOSED:
                     raise
                 message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
                 spinner.write(f"coretools-mcp: {visible(message)}\n")
-                return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
+                return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
             finally:
                 spinner.say("")
                 spinner.erase()
@@ -344,7 +331,7 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
     if params.get("mode") == "url":
         if not sys.stdin.isatty():
-            raise MCPError(INVALID_REQUEST, "Nobody can open an address here.")
+            raise MCPError(json_rpc.INVALID_REQUEST, "Nobody can open an address here.")
         show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
         return {"action": "accept"}
     if is_sure and is_consent(schema):
@@ -378,20 +365,20 @@ class OwnServer:
             params = {**(params or {}), "_meta": {"progressToken": self._count}}
         await self.send({"id": self._count, "method": method, "params": params or {}})
         while True:
-            message = read_message(await self._line())
-            if isinstance(message, Response) and message.id == self._count:
+            message = json_rpc.read_message(await self._line())
+            if isinstance(message, json_rpc.Response) and message.id == self._count:
                 return message.result
-            if isinstance(message, ErrorResponse) and message.id == self._count:
+            if isinstance(message, json_rpc.ErrorResponse) and message.id == self._count:
                 error = message.error
                 raise MCPError(error["code"], error["message"], error.get("data"))
-            if isinstance(message, Request):
+            if isinstance(message, json_rpc.Request):
                 await self._answer(message)
-            elif isinstance(message, Notification) and message.method == "notifications/progress":
+            elif isinstance(message, json_rpc.Notification) and message.method == "notifications/progress":
                 text = as_mapping(message.params).get("message")
                 if on_progress is not None and text:
                     on_progress(str(text))
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: json_rpc.Request) -> None:
         answer: Json = {"id": request.id}
         try:
             if request.method == "ping":
@@ -399,7 +386,7 @@ class OwnServer:
             elif request.method == "elicitation/create" and self._ask is not None:
                 answer["result"] = await self._ask(request.params or {})
             else:
-                answer["error"] = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
+                answer["error"] = {"code": json_rpc.METHOD_NOT_FOUND, "message": "Method not found"}
         except MCPError as error:
             answer["error"] = error.to_json()
         await self.send(answer)
@@ -417,12 +404,12 @@ class OwnServer:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 raise _exit_error() from None
             if self._splitter.oversized:
-                raise MCPError(INTERNAL_ERROR, "The server sent a message that is too long.")
+                raise MCPError(json_rpc.INTERNAL_ERROR, "The server sent a message that is too long.")
         return self._lines.pop(0)
 
 
 def _exit_error() -> MCPError:
-    return MCPError(CONNECTION_CLOSED, "The server has ended.")
+    return MCPError(json_rpc.CONNECTION_CLOSED, "The server has ended.")
 
 
 @asynccontextmanager

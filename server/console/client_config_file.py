@@ -116,13 +116,9 @@ class ConfigChange:
 
 
 def install_change(
-    target: ConfigFile,
-    content: bytes | None,
-    entry: Tree,
-    environ: Mapping[str, str],
-    moved_names: Collection[str] = (),
+    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Collection[str] = ()
 ) -> ConfigChange:
-    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`."""
+    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved`."""
     client, name, display_path = target.client, target.name, visible_line(target.path)
     old_content = content or b""
     try:
@@ -143,7 +139,7 @@ def install_change(
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
-        for moved_name in moved_names:
+        for moved_name in moved:
             new_content = target.without_entry(new_content, moved_name)
         is_new = value_at(read_document(old_content, target.path, client.dialect), client.path) is None
         target.servers(new_content)  # raises an error if the client could not read the new file
@@ -154,9 +150,9 @@ def install_change(
     is_exact, is_retry = False, False
     if earlier is not None:
         # If an earlier install was killed after it was recorded but before the file was written, this is a second try.
-        is_retry = earlier.after == record.after and earlier.moved.keys() >= set(moved_names)
+        is_retry = earlier.after == record.after and earlier.moved.keys() >= set(moved)
         is_exact = earlier.is_exact and (is_retry or earlier.after == record.before)
-    if earlier is not None and (is_exact or is_retry or not moved_names):
+    if earlier is not None and (is_exact or is_retry or not moved):
         record = replace(earlier, after=record.after, is_exact=is_exact)
     elif earlier is not None and earlier.moved:
         message = f"{display_path} was changed after its servers were moved"

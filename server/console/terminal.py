@@ -364,19 +364,16 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
     prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
-    while True:
-        line = await _line(prompt)
-        values = _parse_choices(line, choices, several=several)
-        if values is not None or not (line or is_required):
-            return (values or [None]) if several else (values or [None])[0]
-
-
-def _parse_choices(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """Return the values that a line names, by number or by value; `None` if it contains anything else."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
-    words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
-    return [by_word[word] for word in dict.fromkeys(words)] if all(word in by_word for word in words) else None
+    while True:
+        line = await _line(prompt)
+        words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
+        if all(word in by_word for word in words):
+            values = [by_word[word] for word in dict.fromkeys(words)]
+            return values if several else values[0]
+        if not (line or is_required):
+            return [None] if several else None
 
 
 async def _line(prompt: str) -> str:
