@@ -358,7 +358,7 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders that may provide settings: the operator's `workspace.roots`, or else the working folder."""
+    """Return the folders with settings: the operator's `workspace.roots` (never a client's), or the working folder."""
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
