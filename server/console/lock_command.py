@@ -171,8 +171,8 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         tool = app.registry.find(name)
         upstream = owner_of_tool(app.pool, tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
-            names = [other.name for other in app.registry.get_all_tools() if isinstance(other, DiscoveredMCPTool)]
-            hint = did_you_mean(name, names, " Run coretools-mcp tools to list them.")
+            candidates = [other.name for other in app.registry.get_all_tools() if isinstance(other, DiscoveredMCPTool)]
+            hint = did_you_mean(name, candidates, " Run coretools-mcp tools to list them.")
             raise UsageError(f"no server has a tool '{name}' now.{hint}")
         tools[name] = tool
         definition = next(item for item in upstream.offer.items(TOOLS) if item["name"] == tool.upstream_name)

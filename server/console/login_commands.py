@@ -113,10 +113,8 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
-        message = (
-            f"the login to {login.alias} could not be saved: the state folder is not writable, or its disk is full"
-        )
-        raise CommandFailure(f"{message}.")
+        reason = "the state folder is not writable, or its disk is full"
+        raise CommandFailure(f"the login to {login.alias} could not be saved: {reason}.")
     return attempt
 
 
