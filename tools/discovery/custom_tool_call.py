@@ -36,10 +36,9 @@ _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 async def run_tool(
     tool: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
-    """Run a tool. The tool's standard error is sent to the client as progress.
+    """Run a tool. Its standard error is sent to the client as progress.
 
-    Raises:
-        ToolError: The tool failed, took too long or could not start (`discovered_tool_execution_error`).
+    Raises a `ToolError` (`discovered_tool_execution_error`) if the tool fails, takes too long or cannot start.
     """
     try:
         payload = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
@@ -125,9 +124,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed_object: Mapping[str, Any], location: str) -> dict[str, Any] | None:
-    """Return the MCP result, in wire format, for a JSON object that a tool printed.
-
-    Returns `None` if the object is not in the form of an MCP result.
+    """Return a tool's JSON object as an MCP result in wire format, or `None` if it is not in that form.
 
     The text of all blocks together is truncated to the size of one result, and `location` says where the full text is.
     Content blocks keep only some of the members that the protocol defines; `annotations` and `_meta`, for example, are

@@ -227,8 +227,7 @@ class ArgumentCheck:
     def repair(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments, changed only if that makes them valid: strings converted to other types, nulls removed.
 
-        Raises:
-            LongCheckError: There are too many values to check on the event loop.
+        Raises a `LongCheckError` if there are too many values to check on the event loop.
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
@@ -350,15 +349,11 @@ class _SkippedError(Exception):
 
 
 def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
-    """Parse the declarations. Blocking, because each schema is checked.
+    """Parse the output of the discovery command. Blocking, because each schema is checked.
 
-    Args:
-        output: The output of the discovery command.
-        reserved: Names that no custom tool may have: those of other tools, and the names that rules use for them. Case
-            is ignored, because people hardly notice differences in case.
-
-    Raises:
-        DiscoveryError: The output is not a list of declarations.
+    `reserved` has the names that no custom tool may have: those of other tools, and the names that rules use for them.
+    Case is ignored, because people hardly notice it. Raises a `DiscoveryError` if the output is not a list of
+    declarations.
     """
     text = output.decode("utf-8-sig", "replace").strip()
     if not text:

@@ -140,12 +140,9 @@ class CodeIntelligence:
     async def session_or_start(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | ServerStart:
-        """Return the session for a file, or the server to start for the file.
+        """Return the session for a file, or the server to start for it. Without a file, choose one for the workspace.
 
-        Without a file, choose a server for the workspace.
-
-        Raises:
-            ToolError: There is no suitable language server, or a required sandbox does not work.
+        Raises a `ToolError` if there is no suitable language server, or if a required sandbox does not work.
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
@@ -170,11 +167,7 @@ class CodeIntelligence:
         return await THREADS.run(partial(self._find_server, key, server, workspace))
 
     def _find_server(self, key: Key, server: LanguageServer, workspace: Workspace) -> ServerStart:
-        """Find the server to start. Blocking.
-
-        Raises:
-            ToolError: The server's program was not found, or a required sandbox does not work.
-        """
+        """Find the server to start. Blocking. Raises a `ToolError` if its program or a required sandbox is missing."""
         argv = self.programs.command(server, workspace.roots)
         if argv is None:
             names = " or ".join(command[0] for command in server.commands)
@@ -216,22 +209,15 @@ class CodeIntelligence:
         session = self.find_running(key)
         if session is None:
             return None
-        return (
-            session
-            if session.hidden_files == await THREADS.run(partial(self._find_hidden_files, workspace, key[2]))
-            else None
-        )
+        hidden_files = await THREADS.run(partial(self._find_hidden_files, workspace, key[2]))
+        return session if session.hidden_files == hidden_files else None
 
     async def session(self, start: ServerStart, *, agreed_state: str, is_granted: bool) -> LanguageServerSession:
-        """Start a server, unless it is already running.
+        """Start a server, as returned by `session_or_start`, unless it is already running.
 
-        Args:
-            start: The server to start, as returned by `session_or_start`.
-            agreed_state: The `state` that the user agreed to for this start only, or an empty string.
-            is_granted: Whether a rule or the approval mode allows the start regardless of its `state`.
-
-        Raises:
-            ToolError: The server cannot be started, or it needs consent that nobody has given.
+        `agreed_state` is the `state` that the user agreed to for this start only, or an empty string. `is_granted` is
+        true if a rule or the approval mode allows the start regardless of its `state`. Raises a `ToolError` if the
+        server cannot be started, or needs consent that nobody has given.
         """
         key, started_at = start.key, asyncio.get_running_loop().time()
         async with self._start_locks.setdefault(key, asyncio.Lock()):
@@ -276,13 +262,12 @@ class CodeIntelligence:
             # The server can see paths in the operator's arguments even if they are outside the workspace.
             path_arguments = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             visible_paths = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, path_arguments))
-            find_restrictions = partial(self._find_hidden, start.workspace, rights)
             view = CommandView(
                 start.engine,
                 ViewKind.READING,
                 Network.OWN_LOOPBACK,
                 visible_paths,
-                current_restrictions=lambda: find_restrictions()[0],
+                current_restrictions=lambda: self._find_hidden(start.workspace, rights)[0],
             )
         if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
@@ -378,8 +363,7 @@ class CodeIntelligence:
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
         """Return a workspace file in the most frequent language, or in a language of `server`. Blocking.
 
-        Raises:
-            ToolError: There is no such file.
+        Raises a `ToolError` if there is no such file.
         """
         paths_by_server: dict[str, list[str]] = {}
         remaining = MAX_EXAMINED
@@ -453,10 +437,7 @@ class NewErrorReport:
         return report.items if report is not None else None
 
     async def describe_new_errors(self) -> str:
-        """Describe the errors that are new after the change.
-
-        Return an empty string if there are none, or if none arrived in time.
-        """
+        """Describe the errors that are new after the change; empty if there are none, or if none arrived in time."""
         exists = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
         kind = DELETED if not exists else CHANGED if self.existed else CREATED
         change = {"uri": uri_of(self.location.path), "type": kind}
@@ -466,9 +447,7 @@ class NewErrorReport:
         if not added_errors or self.session.connection.problem:
             return ""
         lines = lines_of(self.text)
-        messages = [
-            f"New errors ({self.session.program}):" if len(added_errors) > 1 else f"New error ({self.session.program}):"
-        ]
+        messages = [f"New error{'s' if len(added_errors) > 1 else ''} ({self.session.program}):"]
         for item in added_errors[: AFTER_EDIT_ERRORS - (len(added_errors) > AFTER_EDIT_ERRORS)]:
             line = lines[item.start.line] if item.start.line < len(lines) else ""
             messages.append(

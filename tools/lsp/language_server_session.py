@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -87,10 +87,7 @@ class LanguageServerConnection:
         self._read_task: asyncio.Task[None] | None = None
 
     async def open(self, output_fd: int, input_fd: int) -> None:
-        """Start reading from `output_fd` and writing to `input_fd`.
-
-        The connection closes both descriptors when it ends.
-        """
+        """Start reading from `output_fd` and writing to `input_fd`. Both are closed when the connection ends."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
@@ -182,12 +179,10 @@ class LanguageServerConnection:
                 self._send({"id": message_id, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
         elif isinstance(method, str):
             self._on_notification(method, message.get("params"))
-        elif (
-            isinstance(message_id, int)
-            and (response := self._pending.get(message_id)) is not None
-            and not response.done()
-        ):
-            response.set_result(message)
+        elif isinstance(message_id, int):
+            response = self._pending.get(message_id)
+            if response is not None and not response.done():
+                response.set_result(message)
 
 
 def _parse(body: bytes) -> Any:
@@ -489,7 +484,8 @@ class LanguageServerSession:
         if identity is None:
             self.documents.pop(path, None)
             self.connection.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-        elif previous is None:
+            return
+        if previous is None:
             ending = os.path.splitext(path)[1].lower()
             item = {"uri": uri, "languageId": self.server.languages[ending], "version": version, "text": text}
             self.connection.notify("textDocument/didOpen", {"textDocument": item})
@@ -499,9 +495,7 @@ class LanguageServerSession:
         else:
             previous.identity = identity
             return
-        if identity is not None:
-            now = asyncio.get_running_loop().time()
-            self.documents[path] = Document(location, identity, text, version, now)
+        self.documents[path] = Document(location, identity, text, version, asyncio.get_running_loop().time())
 
     async def wait_for_report(self, document: Document, seconds: float) -> Report | None:
         """Wait for the server's report on a document's current version. Return `None` if it does not arrive in time."""
@@ -570,11 +564,8 @@ class LanguageServerSession:
         if method != "textDocument/publishDiagnostics":
             return
         report_params = as_object(params)
-        path, version, items = (
-            path_of(report_params.get("uri")),
-            report_params.get("version"),
-            as_list(report_params.get("diagnostics")),
-        )
+        path, version = path_of(report_params.get("uri")), report_params.get("version")
+        items = as_list(report_params.get("diagnostics"))
         if path is None or not contains(self.root, path):
             return
         diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * MAX_DIAGNOSTICS])))[:MAX_DIAGNOSTICS])
@@ -601,15 +592,11 @@ def _diagnostic(raw_diagnostic: Any) -> Diagnostic | None:
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return the errors in `after` that are not in `before`. Their positions are not compared."""
-    earlier_counts: dict[tuple[str, str], int] = {}
-    for item in before:
-        earlier_counts[item.message, item.rule] = earlier_counts.get((item.message, item.rule), 0) + 1
+    earlier_counts = Counter((item.message, item.rule) for item in before)
     errors: list[Diagnostic] = []
     for item in after:
-        key = item.message, item.rule
         if item.severity == ERROR:
-            if earlier_counts.get(key, 0) > 0:
-                earlier_counts[key] -= 1
-            else:
+            earlier_counts[item.message, item.rule] -= 1
+            if earlier_counts[item.message, item.rule] < 0:
                 errors.append(item)
     return errors

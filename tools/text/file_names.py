@@ -58,8 +58,7 @@ _ASCII_END = 0x80
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
     """Return a path in pure ASCII, for messages that must distinguish it from another path that looks the same.
 
-    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this
-    path.
+    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this path.
     """
     *folder_names, last = path.split(os.sep)
     names = [name if name.isascii() else _quote(name, str.isascii) for name in folder_names]

@@ -291,16 +291,7 @@ def redact(text: str) -> str:
     text = _NAME_AND_VALUE().sub(
         lambda match: _hide_value(match) if holds_secret(match["name"], match["value"]) else match[0], text
     )
-    text = _redact_named_values(text)
-    for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
-        text = pattern.sub(_hide_value, text)
-    if "<<<" in text:
-        text = _HERE_STRINGS().sub(_redact_here_string, text)
-    return _PROGRAMS().sub(lambda match: _PASSWORDS[str(match.lastgroup)]().sub(_hide_value, match[0]), text)
-
-
-def _redact_named_values(text: str) -> str:
-    """Redact values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
+    # Values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`
     parts: list[str] = []
     position = 0
     for match in _NAMES().finditer(text):
@@ -321,7 +312,12 @@ def _redact_named_values(text: str) -> str:
         if is_secret and (value := _VALUE().match(text, end)):
             parts += [text[position:end], _hide_value(value)]
             position = value.end()
-    return "".join([*parts, text[position:]])
+    text = "".join([*parts, text[position:]])
+    for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
+        text = pattern.sub(_hide_value, text)
+    if "<<<" in text:
+        text = _HERE_STRINGS().sub(_redact_here_string, text)
+    return _PROGRAMS().sub(lambda match: _PASSWORDS[str(match.lastgroup)]().sub(_hide_value, match[0]), text)
 
 
 def _redact_query_parameter(match: re.Match[str]) -> str:

@@ -283,8 +283,7 @@ class AddressGuard:
     async def addresses(self, target: UrlTarget) -> Sequence[Address]:
         """Return the addresses to connect to, in the order in which to try them.
 
-        Raises:
-            ToolError: `web_refused` if the URL may not be opened; `web_unreachable` if no address of the host is found.
+        Raises a `ToolError`: `web_refused` if the URL may not be opened; `web_unreachable` if no address is found.
         """
         self.check(target)
         addresses = await self.look_up(target)

@@ -75,10 +75,7 @@ class PageFetcher:
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
     def cached(self, target: UrlTarget, page_format: Format, client_key: str) -> Page | None:
-        """Return the page if this client has fetched it recently.
-
-        An anonymous client has an empty key and no cached pages.
-        """
+        """Return the page if this client has fetched it recently. An anonymous client has an empty key and no pages."""
         return self._cache.get((client_key, target.url, page_format)) if client_key else None
 
     async def fetch(
@@ -91,11 +88,7 @@ class PageFetcher:
         signal: AbortSignal,
         progress: Progress | None = None,
     ) -> Page:
-        """Fetch a page, and cache it for the client.
-
-        Raises:
-            ToolError: The page cannot be opened, or the call was cancelled.
-        """
+        """Fetch a page, and cache it for the client. Raises a `ToolError` if the page cannot be opened."""
         request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
@@ -116,15 +109,9 @@ def format_page(
 ) -> ToolResult:
     """Build the result for one part of a page: at most `length` characters, starting at the index `start`.
 
-    If a line ends in the last tenth of the part, the part is cut after that line.
-
-    Args:
-        page: The page.
-        start: The index of the first character.
-        length: The maximum number of characters.
-        question: The caller's question, which the result repeats.
-        other_urls: Further URLs in the call, which were not fetched.
-        is_refetched: Whether a later part of a page was requested, but the page was not in the cache.
+    If a line ends in the last tenth of the part, the part is cut after that line. The result repeats the caller's
+    `question` and lists `other_urls`, which were in the call but not fetched. `is_refetched` is true if a later part of
+    a page was requested, but the page was not in the cache.
     """
     response, total = page.response, len(page.text)
     url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)

@@ -71,12 +71,9 @@ _LONGEST_CHARACTER = 4
 def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
     """Decode a body. Return the text and a note, which is empty unless the encoding is a guess.
 
-    Undecodable bytes become U+FFFD.
-
-    `charset` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
-    character.
+    Undecodable bytes become U+FFFD. `charset` is the charset of `Content-Type`. Markup may declare its own encoding. A
+    truncated body may end within a character.
     """
-    name = None
     if (mark := marked_encoding(body)) is not None:
         body, name = body[len(mark.bom) :], mark.codec
     else:

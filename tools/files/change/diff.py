@@ -58,12 +58,9 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the numbers of the changed lines in the new text, as in `lines 3-5, 9`.
-
-    For a deletion, the number is that of the line after it.
-    """
+    """Return the numbers of the changed lines in the new text (for a deletion, of the next line): `lines 3-5, 9`."""
     runs: list[list[int]] = []
-    number = 0
+    number, rest = 0, ""
     for line in diff.hunks.split("\n"):
         if header := _HUNK.match(line):
             number = int(header[1]) + (header[2] == "0")
@@ -73,16 +70,13 @@ def changed_lines(diff: Diff) -> str:
             elif len(runs) < MAX_LISTED_RUNS:
                 runs.append([number, number])
             else:
-                return f"{_line_ranges(runs)} and more"
+                rest = " and more"
+                break
             number += line[0] == "+"
         else:
             number += 1
-    return _line_ranges(runs)
-
-
-def _line_ranges(runs: list[list[int]]) -> str:
     lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
-    return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
+    return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}{rest}" if lines else ""
 
 
 # Appended to a last line that has no ending, so that it differs from the same line with an ending
@@ -216,10 +210,7 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Format a range of line positions, counted from 0, for a hunk header, in which lines are counted from 1.
-
-    An empty range is given as the line before it.
-    """
+    """Convert line positions, counted from 0, for a hunk header: counted from 1; if empty, the line before them."""
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"

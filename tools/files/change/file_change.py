@@ -110,24 +110,18 @@ class TargetFile:
         )
 
 
+@dataclass(eq=False, repr=False)
 class FileSnapshot:
     """The current state of a file. `data` and `identity` are `None` if the file does not exist."""
 
-    def __init__(
-        self,
-        target: TargetFile,
-        data: bytes | None = None,
-        identity: FileIdentity | None = None,
-        digest: str | None = None,
-    ) -> None:
-        self.target = target
-        self.data = data
-        self.identity = identity
-        self._digest = digest
+    target: TargetFile
+    data: bytes | None = None
+    identity: FileIdentity | None = None
+    known_sha256: str | None = None  # the digest, if an earlier read of the same file has computed it
 
     @cached_property
     def sha256(self) -> str | None:
-        return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
+        return self.known_sha256 if self.known_sha256 or self.data is None else hashlib.sha256(self.data).hexdigest()
 
     @cached_property
     def hidden_by(self) -> str | None:
@@ -275,7 +269,7 @@ class FileChange(ABC):
     @property
     @abstractmethod
     def sentence(self) -> str:
-        """Describe what was done."""
+        """What was done."""
 
     @property
     @abstractmethod
@@ -346,14 +340,11 @@ def make_change(
     answer: Answer | None,
     confirmed_state: str | None,
 ) -> ToolResult:
-    """Make a change, and record the file as seen by this client. Blocking.
+    """Make a change, and record the file as seen by this client. Blocking. After a `ToolError`, nothing has changed.
 
     `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
     while other writers are locked out. Its arguments are the new text, and whether the user wrote that text.
     `confirmed_state` is the state of the file that the user saw.
-
-    Raises:
-        ToolError: The change cannot be made. The old content is intact.
     """
     location = target.location
     text, is_users = settled_text(proposal, answer)
@@ -378,8 +369,9 @@ def make_change(
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
-                    outcome = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
-                    identity, links_broken = outcome.identity, outcome.links_broken
+                    identity, links_broken = replace_file(
+                        target.workspace, location, change.data, identity, mode=change.mode
+                    )
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data, snapshot.data)
     return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
@@ -443,11 +435,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    failure: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
-
-    @property
-    def notes(self) -> list[str]:
-        return [f"This change cannot be undone. {self.failure}"] if self.failure else []
+    notes: tuple[str, ...] = ()  # says why the change cannot be undone, if recording failed
 
 
 @contextmanager
@@ -465,7 +453,7 @@ def record_change(
     try:
         record.number = author.journal.add(new, author.client, author.tool)
     except JournalError as error:
-        record.failure = error.message
+        record.notes = (f"This change cannot be undone. {error.message}",)
     try:
         yield record
     except BaseException:

@@ -100,10 +100,7 @@ def target_of(
     signal: AbortSignal,
     author: Author | None = None,
 ) -> TargetFile:
-    """Return the file of a change, without following symlinks.
-
-    Raises a `ToolError` if the file is hidden from agents or must not be written.
-    """
+    """Return the file of a change, not following symlinks. Raises a `ToolError` if agents may not see or write it."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
     # Agents must not see the old content, but the user can undo the change.
@@ -114,13 +111,10 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """Plan the undo of a change. Writes nothing. Blocking.
+    """Plan the undo of a change. Writes nothing. Blocking. Raises a `ToolError` if the change cannot be undone.
 
-    `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
-
-    Raises:
-        ToolError: `file_changed_since_read`, with the differences, if the file has changed since then, or another
-            code if the change cannot be undone for another reason.
+    If the file has changed since then, the error is `file_changed_since_read`, with the differences. `client` is the
+    caller's name in the journal, or `None` for the user, who sees the changes of all clients.
     """
     location = target.location
     path = location.shown
@@ -163,10 +157,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
     """Plan an undo for the user: of the change with this number or, without a number, of the last change by any client.
 
-    Blocking.
-
-    Raises:
-        ToolError: There is no such change, or it cannot be undone.
+    Blocking. Raises a `ToolError` if there is no such change, or if it cannot be undone.
     """
     change = find_change(journal, None, workspace, number)
     author = Author(journal, change.client, "undo")

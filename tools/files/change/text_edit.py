@@ -324,10 +324,7 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
 
     The result depends on the leading lines that `old` and `new` have in common, apart from indentation. The first
     different line of `new` is examined too if it is indented like the corresponding line of the file, and if it is
-    the first line or its indentation does not occur in `old`.
-
-    Raises:
-        ToolError: `new` has neither the indentation of the file nor that of `old`.
+    the first line or its indentation does not occur in `old`. Raises a `ToolError` if `new` has neither indentation.
     """
     old_indentations = {indentation_of(line) for line in old}
     # For each examined line: whether it is indented like `old`, and whether it is indented like the file
