@@ -16,7 +16,7 @@ from tools.contract.limits import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart, ToolResult
 from tools.discovery.custom_tool_declarations import DeclaredTool
-from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnreadableError, read_json, require_sendable
+from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnusableError, read_json, require_sendable
 from tools.machine.threads import THREADS
 from tools.shell.command_runner import ProgramOutcome
 from tools.shell.program_output import OUTPUT_CHARS
@@ -94,7 +94,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         try:
             parsed = read_json(stdout)
             require_sendable(parsed)
-        except UnreadableError:
+        except UnusableError:
             parsed = None
     if parsed is not None:
         verbatim = _mcp_result(parsed, f"the whole output is in {path}" if path else "the rest is not kept")

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from tools.contract.display import visible
 from tools.contract.tool_parameters import coerce
-from tools.discovery.discovery_commands import UnreadableError, read_json, require_sendable
+from tools.discovery.discovery_commands import UnusableError, read_json, require_sendable
 from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import brief, one_line
@@ -64,36 +64,29 @@ _CAMEL_CASE_KEYS = {
 }
 
 
-class SchemaError(ValueError):
-    """A schema cannot be used. The message is the reason, phrased for the end of a sentence."""
-
-
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
+    """Convert a declared schema to the published JSON Schema (2020-12), or raise an `UnusableError`."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
 
     schema = _normalise({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
-        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
+        raise UnusableError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
     metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
     error = next(metaschema.iter_errors(schema), None)
     if error is not None:
         path, value = error.absolute_path, brief(json.dumps(error.instance, default=str))
-        raise SchemaError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
-    references: list[str] = []
+        raise UnusableError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
 
-    def note(node: Any) -> Any:
+    def check_references(node: Any) -> None:
         if isinstance(node, dict):
             fields = cast("dict[str, Any]", node)
-            references.extend(str(fields[key]) for key in REFERENCES & fields.keys())
-            with_children(fields, note)
-        return cast("Any", node)
+            for reference in (str(fields[key]) for key in REFERENCES & fields.keys()):
+                if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
+                    raise UnusableError(f"the reference '{brief(reference)}' has no target in its schema")
+            with_children(fields, check_references)
 
-    note(schema)
-    for reference in references:
-        if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
-            raise SchemaError(f"the reference '{brief(reference)}' has no target in its schema")
+    check_references(schema)
     return schema
 
 
@@ -102,7 +95,7 @@ def _normalise(node: Any) -> Any:
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
-        raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
+        raise UnusableError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
     for raw_key, value in cast("dict[str, Any]", node).items():
         key = _CAMEL_CASE_KEYS.get(raw_key, raw_key)
@@ -254,10 +247,7 @@ class ArgumentCheck:
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the arguments, as sentences, or `None`.
-
-        Slow checks are skipped, so the tool itself must make them.
-        """
+        """Return what is wrong, as sentences, or `None`. The tool itself must make slow checks, which are skipped."""
         token = _references.set(count())
         try:
             errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
@@ -344,10 +334,6 @@ class Declarations:
             self.unnamed_warnings += 1
 
 
-class _SkippedError(Exception):
-    """A declaration is skipped. The message is the reason, phrased for the end of a sentence."""
-
-
 def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
     """Parse the output of the discovery command. Blocking, because each schema is checked.
 
@@ -360,7 +346,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
         raise DiscoveryError(f"The discovery command printed nothing. Make it print {SHAPE}.")
     try:
         value: Any = read_json(text)
-    except UnreadableError as error:
+    except UnusableError as error:
         raise DiscoveryError(f"The output of the discovery command cannot be used: {error}. {_HINT}") from None
     if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
         value = cast("list[Any]", [value])
@@ -384,13 +370,13 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
         declared_name: Any = fields.get("name")
         try:
             if len(result.tools) == MAX_TOOLS:
-                raise _SkippedError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
+                raise UnusableError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
             tool = _parse_declaration(declaration, used_names)
             if tool.name in result.tools:
-                raise _SkippedError("an earlier declaration has this name")  # noqa: TRY301 - as above
+                raise UnusableError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
-                raise _SkippedError(_FULL)  # noqa: TRY301 - as above
-        except (_SkippedError, SchemaError, UnreadableError) as reason:
+                raise UnusableError(_FULL)  # noqa: TRY301 - as above
+        except UnusableError as reason:
             label = f" ('{brief(declared_name)}')" if isinstance(declared_name, str) else ""
             result.warn(f"Declaration {number}{label} was left out: {reason}.")
             continue
@@ -407,30 +393,26 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
 
 
 def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> DeclaredTool:
-    """Parse one declaration. `used_names` contains the names in use, in lower case.
-
-    Raises:
-        _SkippedError, SchemaError, UnreadableError: The declaration cannot be used.
-    """
+    """Parse one declaration, or raise an `UnusableError`. `used_names` are the names in use, in lower case."""
     if not isinstance(declaration, dict):
-        raise _SkippedError("it is not an object")
+        raise UnusableError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
     declared_name = fields.get("name")
     if not isinstance(declared_name, str) or not declared_name:
-        raise _SkippedError("it has no name")
+        raise UnusableError("it has no name")
     if declared_name.startswith("-"):
-        raise _SkippedError("the call command would read its name as an option")
+        raise UnusableError("the call command would read its name as an option")
     if not declared_name.isprintable():
-        raise _SkippedError("its name has invisible characters")
+        raise UnusableError("its name has invisible characters")
     name = declared_name
     if not _NAME.fullmatch(declared_name) or BETWEEN in declared_name:
         # The hash covers only the name, so the published name stays the same, whatever else is declared.
         digest = hashlib.sha256(declared_name.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', declared_name)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in used_names or declared_name.casefold() in used_names:
-        raise _SkippedError("built-in tools, rules or other coding agents use this name, regardless of case")
+        raise UnusableError("built-in tools, rules or other coding agents use this name, regardless of case")
     if declared_name.casefold().startswith(UPSTREAM_PREFIX):
-        raise _SkippedError(
+        raise UnusableError(
             f"rules name upstream tools this way; choose a name that does not begin with {UPSTREAM_PREFIX}"
         )
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
@@ -438,11 +420,11 @@ def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> Declared
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
     raw: Any = NO_PARAMETERS if key is None else fields[key]
     if not isinstance(raw, dict):
-        raise _SkippedError(f"its '{key}' is not an object")
+        raise UnusableError(f"its '{key}' is not an object")
     require_sendable(raw)
     schema = readable_schema(cast("dict[str, Any]", raw))
     size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
     if size > MAX_DECLARATION_CHARS:
-        raise _SkippedError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+        raise UnusableError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
     title = one_line(texts.get("title") or declared_name)[:MAX_NAME]
     return DeclaredTool(name, declared_name, title, description, schema, ArgumentCheck(schema), size)

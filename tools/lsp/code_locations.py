@@ -106,14 +106,11 @@ class _FileLines:
 
 @dataclass(slots=True)
 class PlaceFormatter:
-    """Describes places for one client. Blocking, because it reads the lines at those places.
-
-    The caller has already checked that the client may read `requested_file`.
-    """
+    """Describes places for one client. Blocking, because it reads the lines at those places."""
 
     workspace: Workspace
     session: LanguageServerSession
-    requested_file: Location | None = None
+    requested_file: Location | None = None  # the caller has already checked that the client may read this file
     _files: dict[str, _FileLines] = field(default_factory=dict[str, _FileLines])
     _remaining_chars: int = MAX_CHARS
 

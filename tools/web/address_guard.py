@@ -31,7 +31,7 @@ _LAST_PORT = 65_535
 _UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and query that are left unencoded
 
 
-class UrlError(ValueError):
+class UrlError(Exception):
     """A string is not a URL that this server can open. The error's message is the reason, as a clause."""
 
 
@@ -65,8 +65,6 @@ class UrlTarget:
         """Resolve a reference relative to this URL. Raises a `UrlError` if the result cannot be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
-        except UrlError:
-            raise
         except ValueError:
             raise UrlError("it is not a URL") from None
 

@@ -93,10 +93,8 @@ async def exchange(
     `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At `deadline` (by the event loop's clock), a body
     that is still arriving is truncated. With `skips_redirects`, the body of a redirect is not read.
 
-    Raises:
-        ToolError: `web_unreachable` if no HTTP response arrives; `web_fetch_processing_error` if the response cannot be
-            decompressed.
-        TimeoutError: The deadline passed before the headers arrived.
+    Raises a `TimeoutError` if the headers do not arrive in time, or a `ToolError`: `web_unreachable` if no HTTP
+    response arrives; `web_fetch_processing_error` if it cannot be decompressed.
     """
     fixed_headers = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
     request_headers = fixed_headers | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
@@ -219,9 +217,8 @@ def _failure_reason(error: Exception | None) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return (
-                f"its TLS certificate is not accepted ({cause.verify_message.rstrip('.') or 'it cannot be verified'})"
-            )
+            reason = cause.verify_message.rstrip(".") or "it cannot be verified"
+            return f"its TLS certificate is not accepted ({reason})"
         if isinstance(cause, ssl.SSLError):
             return "its TLS connection failed, perhaps because it supports no accepted version of TLS"
         cause = cause.__cause__ or cause.__context__

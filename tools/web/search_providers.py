@@ -327,11 +327,9 @@ def format_results(query: str, title: str, search_results: SearchResults) -> str
     )
     if not search_results.results and not search_results.answer:
         return f'{title} found nothing for "{shown_query}". Try fewer or other words.{omission_note}'
-    blocks = (
-        [search_results.answer, "Sources:"]
-        if search_results.answer and search_results.results
-        else [search_results.answer] * bool(search_results.answer)
-    )
+    blocks = [search_results.answer] if search_results.answer else []
+    if search_results.answer and search_results.results:
+        blocks.append("Sources:")
     for number, result in enumerate(search_results.results, start=1):
         facts = [f"Published: {result.date}"] if result.date else []
         facts += [f"Relevance: {result.score:.0%}"] if result.score is not None else []

@@ -211,12 +211,10 @@ def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: 
             outputs.raw = "[]"
         if execution_count is not None:
             execution_count.raw = "null"
-        dropped_keys = ["attachments", "level"] if changes_type else []
-    else:
-        dropped_keys = (
-            ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes_type else []
-        )
-    cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
+    if changes_type:
+        of_code = ("outputs", "execution_count", "prompt_number", "collapsed", "language")
+        dropped_keys = ("level", "attachments") if is_code else ("level", *of_code)
+        cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
     return cell.within(notebook.text), bool(old_cell.get("outputs"))
 
 

@@ -189,9 +189,8 @@ def _find_leftovers(folder: Folder) -> list[str]:
             del _last_searched[next(iter(_last_searched))]
     names: list[str] = []
     try:
-        names = folder.names()
-    except OSError:
-        pass  # a folder without read permission
+        with suppress(OSError):  # a folder without read permission
+            names = folder.names()
     finally:
         if len(names) < LARGE_FOLDER:
             with _guard:
