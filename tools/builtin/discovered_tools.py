@@ -256,7 +256,7 @@ class Discovery:
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved_names)), ""
         except (DiscoveryError, ToolError) as error:
-            return None, error.message
+            return None, str(error)
         except Exception:
             # The server and all other tools must keep working after any failure.
             logger.exception("the discovery of custom tools failed")

@@ -50,7 +50,6 @@ IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabular
 # Keywords of older drafts. They are dropped, so the tool itself must check what they require.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
 _CAMEL_CASE_KEYS = {
     "any_of": "anyOf",
@@ -250,8 +249,7 @@ class ArgumentCheck:
         """Return what is wrong, as sentences, or `None`. The tool itself must make slow checks, which are skipped."""
         token = _references.set(count())
         try:
-            errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
-            problems = [_sentence(error) for error in errors]
+            problems = [*map(_sentence, islice(self._validator.iter_errors(arguments), MAX_PROBLEMS))]
         except LongCheckError:
             return None
         except RecursionError:
@@ -312,11 +310,7 @@ AGENT_TOOL_NAMES = frozenset(
 
 
 class DiscoveryError(Exception):
-    """Discovery failed. `message` says why and what to do, as sentences for the operator."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """Discovery failed. The message says why and what to do, as sentences for the operator."""
 
 
 @dataclass(slots=True)
@@ -418,7 +412,7 @@ def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> Declared
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
     description = visible(texts.get("description", ""))
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
-    raw: Any = NO_PARAMETERS if key is None else fields[key]
+    raw: Any = {"type": "object", "properties": {}} if key is None else fields[key]
     if not isinstance(raw, dict):
         raise UnusableError(f"its '{key}' is not an object")
     require_sendable(raw)

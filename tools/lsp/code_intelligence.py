@@ -95,32 +95,22 @@ class ServerStart:
         return ""
 
 
+@dataclass(eq=False, repr=False)
 class CodeIntelligence:
-    """Starts, reuses and stops language servers.
+    """Starts, reuses and stops language servers."""
 
-    Args:
-        starter: Starts the programs, and ensures that they exit when this server exits.
-        folders: Provides the private folders that the programs may write to.
-        find_hidden: Returns what rules deny to a program that only reads, for a client with the given rights, and why
-            this cannot be fully enforced (empty if it can). Blocking.
-        after_edit: Whether to report new errors after an edit.
-    """
+    programs: ServerPrograms
+    starter: ProcessStarter  # starts the programs, and ensures that they exit when this server exits
+    confinement: Confinement
+    folders: PrivateFolders  # provides the private folders that the programs may write to
+    environment: Callable[[], Mapping[str, str]]
+    home: str
+    # Returns what rules deny to a program that only reads, for a client with the given rights, and why this cannot be
+    # fully enforced (empty if it can). Blocking.
+    find_hidden: Callable[[Workspace, Rights], tuple[FileRestrictions, str]]
+    after_edit: bool = True  # whether to report new errors after an edit
 
-    def __init__(
-        self,
-        programs: ServerPrograms,
-        starter: ProcessStarter,
-        confinement: Confinement,
-        folders: PrivateFolders,
-        environment: Callable[[], Mapping[str, str]],
-        home: str,
-        find_hidden: Callable[[Workspace, Rights], tuple[FileRestrictions, str]],
-        *,
-        after_edit: bool = True,
-    ) -> None:
-        self.programs = programs
-        self._starter, self._confinement, self._folders = starter, confinement, folders
-        self._environment, self._home, self._find_hidden, self._after_edit = environment, home, find_hidden, after_edit
+    def __post_init__(self) -> None:
         self._sessions: dict[Key, LanguageServerSession] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._start_locks: dict[Key, asyncio.Lock] = {}
@@ -163,7 +153,7 @@ class CodeIntelligence:
         key = location.root, server.name, rights
         if (session := await self._current(key, workspace)) is not None:
             return session
-        await self._confinement.make_ready((key[0],))
+        await self.confinement.make_ready((key[0],))
         return await THREADS.run(partial(self._find_server, key, server, workspace))
 
     def _find_server(self, key: Key, server: LanguageServer, workspace: Workspace) -> ServerStart:
@@ -177,7 +167,7 @@ class CodeIntelligence:
                 "outside the workspace. The user can install it. A program in the workspace is used only after the "
                 "user has run coretools-mcp trust there. Use grep_search until then.",
             )
-        site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
+        site = self.confinement.site((key[0],), self.environment().get("PATH", ""))
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
@@ -190,7 +180,7 @@ class CodeIntelligence:
         )
 
     def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFilesSnapshot:
-        files, problem = self._find_hidden(workspace, rights)
+        files, problem = self.find_hidden(workspace, rights)
         identities: list[tuple[int, int] | None] = []
         for path in files.masked:
             try:
@@ -248,7 +238,7 @@ class CodeIntelligence:
     ) -> tuple[ProcessSpec, CommandView]:
         """Return the process specification, with `input_fd` as standard input, and the sandbox view. Blocking."""
         root, _, rights = start.key
-        environment = {**self._environment(), **start.server.environment}
+        environment = {**self.environment(), **start.server.environment}
         # Omit workspace folders from `PATH`, because even a server outside the workspace may run `node` or `python3` by
         # name.
         search_path = (
@@ -261,13 +251,13 @@ class CodeIntelligence:
         if start.engine is not Engine.NONE:
             # The server can see paths in the operator's arguments even if they are outside the workspace.
             path_arguments = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-            visible_paths = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, path_arguments))
+            visible_paths = (*dependency_folders(os.environ, self.home), *filter(os.path.lexists, path_arguments))
             view = CommandView(
                 start.engine,
                 ViewKind.READING,
                 Network.OWN_LOOPBACK,
                 visible_paths,
-                current_restrictions=lambda: self._find_hidden(start.workspace, rights)[0],
+                current_restrictions=lambda: self.find_hidden(start.workspace, rights)[0],
             )
         if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
@@ -277,7 +267,7 @@ class CodeIntelligence:
     async def _start(self, start: ServerStart) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured_servers else program
-        folder = self._folders.folder(f"language server {server.name} {root} {hash(rights)}")
+        folder = self.folders.folder(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - `folder` is set, because the name is not empty
 
         def refusal(error_number: int) -> ToolError:
@@ -291,8 +281,8 @@ class CodeIntelligence:
         read_fd, write_fd = os.pipe()
         try:
             spec, view = await THREADS.run(lambda: self._spec_and_view(start, folder, read_fd))
-            confined_process = await self._confinement.confine(spec, (root,), view, folder.make)
-            process = await start_confined(self._starter, confined_process, refusal)
+            confined_process = await self.confinement.confine(spec, (root,), view, folder.make)
+            process = await start_confined(self.starter, confined_process, refusal)
         except BaseException:
             os.close(write_fd)
             raise
@@ -403,8 +393,8 @@ class CodeIntelligence:
         if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         exists = await THREADS.run(partial(workspace.stat, location)) is not None
-        report = NewErrorReport(session, workspace, location, exists, is_reported=self._after_edit)
-        if self._after_edit and exists:
+        report = NewErrorReport(session, workspace, location, exists, is_reported=self.after_edit)
+        if self.after_edit and exists:
             report.earlier_errors = await report.errors()
         return report
 

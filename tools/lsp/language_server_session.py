@@ -60,31 +60,20 @@ class ConnectionEndedError(Exception):
     """The connection has ended. The connection's `problem` says why."""
 
 
+@dataclass(eq=False, repr=False)
 class LanguageServerConnection:
-    """The connection to a server. Once it has ended, `problem` says why.
-
-    Args:
-        on_request: Answers a request from the server. Raises a `LookupError` for an unknown method.
-        on_notification: Receives a notification.
-        on_end: Called once when the connection has ended.
-    """
-
-    def __init__(
-        self,
-        on_request: Callable[[str, Any], Any],
-        on_notification: Callable[[str, Any], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
-        self.problem = ""
-        self.ended = asyncio.Event()
-        self.message_count = 0  # messages received
-        self._on_request, self._on_notification, self._on_end = on_request, on_notification, on_end
-        self._pending: dict[int, asyncio.Future[Json]] = {}
-        self._last_id = 0
-        self._writer: asyncio.WriteTransport | None = None
-        self._reader: asyncio.ReadTransport | None = None
-        self._read_task: asyncio.Task[None] | None = None
+    on_request: Callable[[str, Any], Any]  # answers a request from the server; raises a `LookupError` if it is unknown
+    on_notification: Callable[[str, Any], None]
+    on_end: Callable[[], None]  # called once when the connection has ended
+    # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
+    problem: str = field(default="", init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    message_count: int = field(default=0, init=False)  # messages received
+    _pending: dict[int, asyncio.Future[Json]] = field(default_factory=dict[int, "asyncio.Future[Json]"], init=False)
+    _last_id: int = field(default=0, init=False)
+    _writer: asyncio.WriteTransport | None = field(default=None, init=False)
+    _reader: asyncio.ReadTransport | None = field(default=None, init=False)
+    _read_task: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def open(self, output_fd: int, input_fd: int) -> None:
         """Start reading from `output_fd` and writing to `input_fd`. Both are closed when the connection ends."""
@@ -101,10 +90,8 @@ class LanguageServerConnection:
     async def request(self, method: str, params: Json | None, seconds: float) -> Any:
         """Send a request and return the result.
 
-        Raises:
-            ResponseError: The server answered with an error.
-            TimeoutError: The server did not answer in time.
-            ConnectionEndedError: The connection ended before the response arrived.
+        Raises a `ResponseError` if the server answers with an error, a `TimeoutError` if it does not answer in time, or
+        a `ConnectionEndedError` if the connection ends first.
         """
         self._last_id += 1
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
@@ -136,7 +123,7 @@ class LanguageServerConnection:
                 response.set_exception(ConnectionEndedError)
         if self._read_task is not None:
             self._read_task.cancel()
-        self._on_end()
+        self.on_end()
 
     def _send(self, message: Json) -> None:
         if self._writer is None or self.problem:
@@ -174,11 +161,11 @@ class LanguageServerConnection:
         method, message_id = message.get("method"), message.get("id")
         if isinstance(method, str) and isinstance(message_id, int | str):
             try:
-                self._send({"id": message_id, "result": self._on_request(method, message.get("params"))})
+                self._send({"id": message_id, "result": self.on_request(method, message.get("params"))})
             except LookupError:
                 self._send({"id": message_id, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
         elif isinstance(method, str):
-            self._on_notification(method, message.get("params"))
+            self.on_notification(method, message.get("params"))
         elif isinstance(message_id, int):
             response = self._pending.get(message_id)
             if response is not None and not response.done():

@@ -200,15 +200,13 @@ class PrivateHosts:
     def opens_address(self, address: Address, port: int) -> bool:
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
-    def opens_port(self, host: str, port: int) -> bool:
+    def opens_port(self, target: UrlTarget) -> bool:
         """Return True if an entry names exactly this port of a host. The host's addresses are still checked."""
-        if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
-            return True
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network and open_port == port for network, open_port in self._networks)
+        host, address, port = target.host, target.address, target.port
+        return any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names) or (
+            address is not None
+            and any(address in network and open_port == port for network, open_port in self._networks)
+        )
 
 
 def _matches(pattern: str, host: str) -> bool:
@@ -313,7 +311,7 @@ class AddressGuard:
         return [ip_address(text) for text in address_texts]
 
     def _opens_port(self, target: UrlTarget) -> bool:
-        return target.port in self._allowed_ports or self._private.opens_port(target.host, target.port)
+        return target.port in self._allowed_ports or self._private.opens_port(target)
 
     def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):

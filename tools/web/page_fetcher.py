@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tools.contract.limits import AbortSignal, MediaHandling
@@ -28,37 +28,31 @@ MAX_SHOWN_URL_CHARS = 200  # characters of a URL that are shown outside the mark
 _LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
+@dataclass(eq=False, repr=False)
 class PageCache:
     """The most recently fetched pages, limited by age, number and total characters."""
 
-    def __init__(
-        self,
-        seconds: float = CACHE_SECONDS,
-        pages: int = CACHE_PAGES,
-        chars: int = CACHE_CHARS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._max_pages = pages
-        self._max_chars = chars
-        self._clock = clock
-        # Each page with its expiry time; the oldest page comes first
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()
-        self._chars = 0
+    seconds: float = CACHE_SECONDS
+    max_pages: int = CACHE_PAGES
+    max_chars: int = CACHE_CHARS
+    clock: Callable[[], float] = time.monotonic
+    # Each page with its expiry time; the oldest page comes first
+    _pages: dict[Hashable, tuple[float, Page]] = field(default_factory=dict[Hashable, "tuple[float, Page]"], init=False)
+    _chars: int = field(default=0, init=False)
 
     def get(self, key: Hashable) -> Page | None:
-        while self._pages and next(iter(self._pages.values()))[0] <= self._clock():
+        while self._pages and next(iter(self._pages.values()))[0] <= self.clock():
             self._drop(next(iter(self._pages)))
         return self._pages[key][1] if key in self._pages else None
 
     def put(self, key: Hashable, page: Page) -> None:
         """Store a page. A page larger than the whole cache is not stored."""
         self._drop(key)
-        if len(page.text) > self._max_chars:
+        if len(page.text) > self.max_chars:
             return
-        self._pages[key] = (self._clock() + self._seconds, page)
+        self._pages[key] = (self.clock() + self.seconds, page)
         self._chars += len(page.text)
-        while len(self._pages) > self._max_pages or self._chars > self._max_chars:
+        while len(self._pages) > self.max_pages or self._chars > self.max_chars:
             self._drop(next(iter(self._pages)))
 
     def _drop(self, key: Hashable) -> None:

@@ -200,11 +200,7 @@ class SearchProvider:
             ) from None
 
     async def search(self, query: str, limit: int, opener: UrlOpener) -> SearchResults:
-        """Search for at most `limit` pages.
-
-        Raises a `ToolError`: `web_search_failed` if the provider refuses or its response is unusable, or an error of
-        the opener.
-        """
+        """Search for at most `limit` pages. Raises a `ToolError` (`web_search_failed`, or an error of the opener)."""
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
             raise self._error(

@@ -234,10 +234,7 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode text in an encoding that covers all of Unicode, or that is known to represent this text.
-
-    Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
-    """
+    """Encode text in an encoding that can represent it, but refuse lone surrogates (`invalid_tool_params`)."""
     try:
         return encode(text, encoding)
     except UnicodeEncodeError as error:
@@ -290,11 +287,6 @@ class FileChange(ABC):
         eol = eol_style(self.text)
         size = len(self.data)
         return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that this plan occupies, in bytes."""
-        return len(self.data) + len(self.snapshot.data or b"")
 
     @property
     def state(self) -> str:

@@ -408,15 +408,12 @@ def check_count(
     text: str,
     old_string: str,
     match: TextMatch,
-    lines: Sequence[int],
+    lines: Sequence[int],  # line numbers of at least the first `MAX_LISTED_LINES` matches
     *,
     expected: int | None,
     replaces_all: bool,
 ) -> None:
-    """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
-
-    `lines` contains the line numbers of the matches, at least of the first `MAX_LISTED_LINES` matches.
-    """
+    """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`)."""
     count = len(match.spans)
     places = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
     if count > MAX_LISTED_LINES:
