@@ -90,7 +90,6 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _normalise(node: Any) -> Any:
-    """Convert a schema, including nested ones, to JSON Schema."""
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
@@ -321,7 +320,6 @@ class Declarations:
     unnamed_warnings: int = 0  # number of further warnings, which are not kept
 
     def warn(self, warning: str) -> None:
-        """Keep a warning, or only count it if there are too many."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(warning)
         else:

@@ -59,8 +59,6 @@ Key = tuple[str, str, Rights]
 
 @dataclass(frozen=True, slots=True)
 class ServerStart:
-    """The language server to start for a call and how to start it."""
-
     key: Key
     server: LanguageServer
     argv: tuple[str, ...]

@@ -39,8 +39,6 @@ _KINDS = (  # the protocol's symbol kinds, in the order of their numbers
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A code location named by a language server, with its description."""
-
     uri: Any
     start: DocumentPosition
     description: str = ""

@@ -270,8 +270,6 @@ class Diagnostic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A server's report about one file."""
-
     received_at: float
     version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
@@ -325,8 +323,6 @@ class HiddenFilesSnapshot:
 
 @dataclass(slots=True, eq=False)
 class LanguageServerSession:
-    """A session with the server of one folder."""
-
     server: LanguageServer
     program: str  # the name of the server's program
     root: str

@@ -35,8 +35,6 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """Chooses the files for memories."""
-
     file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # the folder of the global memory, which need not exist; `None` if unknown
     section: str = SECTION  # title, without `##`, of the section to create if a file has no known one

@@ -403,8 +403,6 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
 
 
 class _Redaction:
-    """Redacts one value."""
-
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars
         self._program = ""  # the program named by the enclosing object; decides what its one-letter options mean

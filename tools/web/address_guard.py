@@ -44,7 +44,6 @@ class UrlTarget:
 
     @property
     def address(self) -> Address | None:
-        """The host, if it is an address."""
         try:
             return ip_address(self.host)
         except ValueError:
@@ -58,7 +57,6 @@ class UrlTarget:
 
     @property
     def url(self) -> str:
-        """The whole normalised URL."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> UrlTarget:
@@ -164,7 +162,6 @@ def is_public(address: Address) -> bool:
 
 
 def is_closed_name(host: str) -> bool:
-    """Return True if a name is refused without a lookup."""
     return host in _CLOSED_NAMES or host.endswith(".localhost")
 
 

@@ -66,7 +66,6 @@ class WebResponse:
 
     @property
     def charset(self) -> str | None:
-        """The charset in `Content-Type`, or `None`."""
         for parameter in self.headers.get("content-type", "").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
@@ -211,7 +210,6 @@ class _Decompressor:
 
 
 def _failure_reason(error: Exception | None) -> str:
-    """Return why there is no response, as a clause."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error

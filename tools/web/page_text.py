@@ -112,8 +112,6 @@ def _decode_by_table(body: bytes, name: str) -> str:
 
 
 class Format(StrEnum):
-    """Values of the `format` parameter."""
-
     AUTO = "auto"
     MARKDOWN = "markdown"
     HTML = "html"
@@ -204,7 +202,6 @@ class Page:
 
     @property
     def status(self) -> str:
-        """The status with its reason phrase."""
         try:
             return f"{self.response.status} {HTTPStatus(self.response.status).phrase}"
         except ValueError:

@@ -61,8 +61,6 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
-    """The documented API of a provider."""
-
     title: str  # the provider's name, for display
     url: str
     # Returns the parameters of a search from the query, the limit and the settings

@@ -172,7 +172,6 @@ def _common_prefix(old: str, new: str) -> int:
 
 
 def _common_suffix(old: str, new: str, limit: int) -> int:
-    """Return the length of the common suffix, up to a limit."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

@@ -83,7 +83,6 @@ class TargetFile:
 
     @property
     def seen(self) -> SeenFile | None:
-        """Return the file as the client last saw it, or `None`."""
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def refuse_look_alike(self) -> None:
@@ -424,8 +423,6 @@ def _result(
 
 @dataclass(slots=True)
 class ChangeRecord:
-    """The journal's record of a change."""
-
     number: int | None = None  # the change's number, by which it can be undone
     notes: tuple[str, ...] = ()  # says why the change cannot be undone, if recording failed
 
@@ -455,7 +452,6 @@ def record_change(
 
 
 def about_broken_links(count: int) -> str:
-    """Say how many other hard links of a file keep the old content."""
     return (
         f"The old content is still available under {count} other "
         f"{'name (a hard link)' if count == 1 else 'names (hard links)'} of the file."

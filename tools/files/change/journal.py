@@ -55,8 +55,6 @@ AND NOT EXISTS (SELECT 1 FROM change WHERE before = sha256) AND NOT EXISTS (SELE
 
 @dataclass(frozen=True, slots=True)
 class JournaledChange:
-    """A change to one file, as recorded."""
-
     id: int
     time: float  # seconds since the epoch
     client: str  # the client's name, from `client_name`
@@ -263,7 +261,6 @@ class Journal:
                 raise JournalError(reason, is_damaged=is_damaged) from None
 
     def _open(self) -> sqlite3.Connection:
-        """Open the database, and create it if it is missing."""
         import sqlite3  # noqa: PLC0415 - loaded on first use
 
         try:

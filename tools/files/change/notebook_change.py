@@ -219,7 +219,6 @@ def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: 
 
 
 def _set_member(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
-    """Set a member of a cell, or add it after the other members."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
         part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)

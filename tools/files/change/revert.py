@@ -222,7 +222,6 @@ def _explain_later_changes(
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
-    """Return a change as JSON, with its number under `id_key`."""
     return {
         id_key: change.id,
         "time": change.time,
@@ -236,7 +235,6 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
 
 
 def describe_changes(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
-    """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
     from datetime import datetime  # noqa: PLC0415 - loaded on first use
 
     lines: list[str] = []

@@ -557,7 +557,6 @@ def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
 
 
 def _join_words(haystack: Haystack, text: str) -> str:
-    """Return the words of `text`, joined by single spaces."""
     parts: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):
