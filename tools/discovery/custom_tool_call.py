@@ -46,9 +46,8 @@ async def run_tool(
         payload = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, tool.declared_name), command.seconds)
-        outcome = await command.site.runner().run(
-            replace(request, client_key=client_key, standard_input=payload), progress
-        )
+        request = replace(request, client_key=client_key, standard_input=payload)
+        outcome = await command.site.runner().run(request, progress)
     except ToolError as error:
         raise _failure(tool, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:

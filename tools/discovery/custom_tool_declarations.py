@@ -51,15 +51,8 @@ IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabular
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
 
-_CAMEL_CASE_KEYS = {
-    "any_of": "anyOf",
-    "additional_properties": "additionalProperties",
-    "max_items": "maxItems",
-    "min_items": "minItems",
-    "max_length": "maxLength",
-    "min_length": "minLength",
-    "max_properties": "maxProperties",
-    "min_properties": "minProperties",
+_CAMEL_CASE_KEYS = {"any_of": "anyOf", "additional_properties": "additionalProperties"} | {
+    f"{side}_{noun.lower()}": f"{side}{noun}" for side in ("max", "min") for noun in ("Items", "Length", "Properties")
 }
 
 

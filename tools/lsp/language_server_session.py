@@ -362,19 +362,14 @@ class LanguageServerSession:
     async def open(self, output_fd: int, input_fd: int) -> None:
         await self.connection.open(output_fd, input_fd)
         root = uri_of(self.root)
-        result = as_object(
-            await self.request(
-                "initialize",
-                {
-                    "processId": None,  # this process's ID means nothing in the server's own PID namespace
-                    "rootUri": root,
-                    "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
-                    "capabilities": _CAPABILITIES,
-                    "initializationOptions": self.server.options,
-                },
-                START_SECONDS,
-            )
-        )
+        params = {
+            "processId": None,  # this process's ID means nothing in the server's own PID namespace
+            "rootUri": root,
+            "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
+            "capabilities": _CAPABILITIES,
+            "initializationOptions": self.server.options,
+        }
+        result = as_object(await self.request("initialize", params, START_SECONDS))
         encoding = as_object(result.get("capabilities")).get("positionEncoding")
         self.encoding = encoding if isinstance(encoding, str) and encoding in _UNITS else "utf-16"
         self.connection.notify("initialized", {})

@@ -317,8 +317,5 @@ def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
         return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
     target = parse_url(response.url)
     name = os.path.basename(target.path.partition("?")[0]) or target.host
-    return replace(
-        page,
-        notes=("It is sent as a link.",),
-        media=(FileDataPart(response.url, name, file_type.mime_type, page.size),),
-    )
+    link = FileDataPart(response.url, name, file_type.mime_type, page.size)
+    return replace(page, notes=("It is sent as a link.",), media=(link,))

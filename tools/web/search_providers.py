@@ -268,15 +268,9 @@ class SearchProvider:
                 continue
             omitted_count -= 1
             is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
-            pages.append(
-                SearchResult(
-                    _one_line(title, MAX_TITLE_CHARS),
-                    url,
-                    _one_line(snippet, MAX_SNIPPET_CHARS),
-                    float(score) if is_score else None,
-                    _one_line(date, MAX_DATE_CHARS),
-                )
-            )
+            title, snippet = _one_line(title, MAX_TITLE_CHARS), _one_line(snippet, MAX_SNIPPET_CHARS)
+            score, date = float(score) if is_score else None, _one_line(date, MAX_DATE_CHARS)
+            pages.append(SearchResult(title, url, snippet, score, date))
         return SearchResults(_one_line(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
 
     def _refusal(self, response: WebResponse) -> str:

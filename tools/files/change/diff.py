@@ -139,11 +139,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
         old_text[old_stop : line_start_after(old_text, old_stop, CONTEXT_LINES, separator)], separator
     )
     old_lines, new_lines = _lines(old_region, separator), _lines(new_region, separator)
-    changes = [
-        (a + len(leading_context), b + len(leading_context), c + len(leading_context), d + len(leading_context))
-        for tag, a, b, c, d in difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes()
-        if tag != "equal"
-    ]
+    opcodes, shift = difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes(), len(leading_context)
+    changes = [(a + shift, b + shift, c + shift, d + shift) for tag, a, b, c, d in opcodes if tag != "equal"]
     removals = sum(old_end - old_start for old_start, old_end, _, _ in changes)
     additions = sum(new_end - new_start for _, _, new_start, new_end in changes)
     groups: list[list[_Change]] = []

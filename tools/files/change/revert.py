@@ -199,12 +199,9 @@ def _explain_later_changes(
     """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
     message = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_EXAMINED, path=change.path, only_undoable=True)
-    later = [later_change for later_change in of_file if later_change.id > change.id]
+    later = [entry for entry in of_file if entry.id > change.id]
     # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
-    names = [
-        f"change {later_change.id}" if client in (None, later_change.client) else "another client"
-        for later_change in later
-    ]
+    names = [f"change {entry.id}" if client in (None, entry.client) else "another client" for entry in later]
     if names:
         message += f" The file was changed again by {', '.join(name for name, _ in groupby(names))}: "
         if "another client" in names:

@@ -487,16 +487,14 @@ def not_found(
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
     """Yield a sentence about each likely mistake in `old` and each skipped comparison."""
-    for name, is_too_large in (
-        ("The file", haystack.too_large_for_relaxed),
-        ("old_string", is_too_large_for_relaxed(old)),
-    ):
+    is_old_too_large = is_too_large_for_relaxed(old)
+    for name, is_too_large in (("The file", haystack.too_large_for_relaxed), ("old_string", is_old_too_large)):
         if is_too_large:
             yield (
                 f"{name} is too large for inexact comparisons (look-alike characters, trailing white space, "
                 "indentation), so they were skipped. Copy the text exactly."
             )
-    if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
+    if len(old) > MAX_CHARS or is_old_too_large:
         return
     text, old_lf, new_lf = _lf_head(haystack, MAX_CHARS), to_lf(old), to_lf(new)
 
