@@ -12,18 +12,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import httpx
 
+from tools.contract.limits import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.address_guard import Address, UrlTarget, WebRules
-
-if TYPE_CHECKING:
-    from tools.contract.limits import Progress
-
 
 MAX_ADDRESSES = 4  # maximum number of addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)

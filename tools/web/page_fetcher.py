@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.limits import AbortSignal, MediaHandling, Progress
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, one_line, shortened_line
@@ -15,7 +15,6 @@ from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
-    from tools.contract.limits import Progress
     from tools.web.address_guard import UrlTarget
     from tools.web.page_text import Format, Page
 

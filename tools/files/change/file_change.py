@@ -491,12 +491,7 @@ class WholeFileWrite(FileChange):
 
 
 def plan_write(
-    target: TargetFile,
-    content: str,
-    *,
-    expected_sha256: str | None = None,
-    encoding: str | None = None,
-    is_users: bool = False,
+    target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
     """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
     location = target.location

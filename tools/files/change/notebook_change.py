@@ -62,13 +62,7 @@ class NotebookEdit(FileChange):
 
 
 def plan_notebook_edit(
-    target: TargetFile,
-    source: str,
-    *,
-    cell_id: str | None,
-    cell_type: str | None,
-    mode: EditMode,
-    is_users: bool = False,
+    target: TargetFile, source: str, *, cell_id: str | None, cell_type: str | None, mode: EditMode, is_users: bool
 ) -> NotebookEdit:
     """Plan a change to one cell. Writes nothing. `is_users` is as in `plan_edit`.
 

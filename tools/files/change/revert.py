@@ -71,9 +71,10 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     Without a number, a change is skipped if its file already has the old content, for example because the write was
     interrupted.
     """
-    is_named = number is not None
-    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=not is_named)
-    if is_named and not changes:
+    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=number is None)
+    if number is not None and changes:
+        return changes[0]
+    if number is not None:
         reason, advice = "another client's, or too old", "use list_changes"
         if client is None:
             reason, advice = "another workspace's, or too old", "run coretools-mcp changes"
@@ -84,7 +85,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
         )
     for change in changes:
         try:
-            if is_named or take_snapshot(target_of(change, workspace, None, AbortSignal())).sha256 != change.before:
+            if take_snapshot(target_of(change, workspace, None, AbortSignal(), None)).sha256 != change.before:
                 return change
         except ToolError:
             return change  # the undo of this change will fail and give the reason
@@ -94,11 +95,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
 
 
 def target_of(
-    change: JournaledChange,
-    workspace: Workspace,
-    reads: ReadLedger | None,
-    signal: AbortSignal,
-    author: Author | None = None,
+    change: JournaledChange, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None
 ) -> TargetFile:
     """Return the file of a change, not following symlinks. Raises a `ToolError` if agents may not see or write it."""
     location = workspace.at(change.path)

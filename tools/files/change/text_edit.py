@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -351,14 +352,8 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     """Return the lengths of the common prefix, and of the common suffix of the rest."""
-    shortest = min(len(old), len(new))
-    head = 0
-    while head < shortest and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    return head, tail
+    head = [*map(eq, old, new), False].index(False)
+    return head, [*map(eq, reversed(old[head:]), reversed(new[head:])), False].index(False)
 
 
 def _reindent(line: str, indentations: dict[str, str]) -> str:

@@ -215,18 +215,15 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         os.chmod(folder.entry_path(temporary.name), mode)
         return
     info = os.fstat(descriptor)
-    keeps_group = True
-    if info.st_gid != old_info.st_gid:
-        try:
+    try:
+        if info.st_gid != old_info.st_gid:
             os.fchown(descriptor, -1, old_info.st_gid)
-        except PermissionError:
-            keeps_group = False
-    if not keeps_group:
+        if info.st_uid != old_info.st_uid:
+            with suppress(PermissionError):
+                os.fchown(descriptor, old_info.st_uid, -1)
+    except PermissionError:  # for the group
         # Members of another group must not be given access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
-    elif info.st_uid != old_info.st_uid:
-        with suppress(PermissionError):
-            os.fchown(descriptor, old_info.st_uid, -1)
     if sys.platform == "linux":
         attributes: dict[str, bytes] = {}
         with suppress(OSError):
