@@ -1,7 +1,7 @@
-"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers also write to it.
+"""Adds a fact to a memory file, to which several servers may write at the same time.
 
-Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
-only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.
+Each server reads the file, adds its line, and replaces the file only if it has not changed since. Otherwise, the server
+repeats these steps, so that no entry is lost.
 """
 
 from __future__ import annotations

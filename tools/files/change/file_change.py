@@ -1,9 +1,7 @@
-"""Changes one file: plans the change, asks the user about it, checks the file again, and writes it.
+"""Changes one file: checks that it is what the model and the user saw, locks out other writers, and writes it.
 
-Other modules of this package plan most changes: `text_edit` for `edit`, `notebook_change` for `notebook_edit`, and
-`revert` for undo. This module does what all of them need: it checks that the file is what the model and the user saw,
-locks out other writers, then makes, records and reports the change. The simplest change is planned at the end of the
-module: for `write_file`, new content with the encoding and line endings of the old content.
+`text_edit`, `notebook_change` and `revert` plan most changes. The change of `write_file` is planned at the end of this
+module: new content with the encoding and line endings of the old content.
 """
 
 from __future__ import annotations

@@ -85,16 +85,7 @@ class TextEdit(FileChange):
 
     @property
     def result_fields(self) -> dict[str, Any]:
-        """How the text matched, and as many of the changed places as fit into `SHOWN_BYTES`."""
-        return {
-            "replacements": len(self.spans),
-            "strategy": self.match.strategy.value if self.match is not None else None,
-            "lines": list(self.lines),
-            "regions": self._regions(),
-        }
-
-    def _regions(self) -> list[dict[str, Any]]:
-        """Return the lines around each change, after the edit. Overlapping regions are merged."""
+        """How the text matched, and as many of the changed places, with lines around them, as fit in `SHOWN_BYTES`."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0
@@ -119,7 +110,8 @@ class TextEdit(FileChange):
             excerpt = truncate(Decoded(lines, self.encoding).shown(), room)
             room -= len(excerpt.encode("utf-8", "replace"))
             regions.append({"first": line, "last": line + lines.count(separator), "text": excerpt})
-        return regions
+        strategy = self.match.strategy.value if self.match is not None else None
+        return {"replacements": len(self.spans), "strategy": strategy, "lines": list(self.lines), "regions": regions}
 
 
 def plan_edit(
