@@ -29,7 +29,6 @@ from tools.lsp.language_server_session import (
     Document,
     HiddenFilesSnapshot,
     LanguageServerSession,
-    ResponseError,
     is_hidden,
     lines_of,
     new_errors,
@@ -300,7 +299,7 @@ class CodeIntelligence:
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
-                    with suppress(ResponseError, ConnectionEndedError, TimeoutError):
+                    with suppress(ConnectionEndedError, TimeoutError):
                         await session.connection.request("shutdown", None, EXIT_SECONDS)
                     session.connection.notify("exit")
                     with anyio.move_on_after(EXIT_SECONDS):

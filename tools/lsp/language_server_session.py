@@ -52,10 +52,6 @@ def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-class ResponseError(Exception):
-    """The server answered a request with an error. The text of that error is the message of this exception."""
-
-
 class ConnectionEndedError(Exception):
     """The connection has ended. The connection's `problem` says why."""
 
@@ -87,11 +83,10 @@ class LanguageServerConnection:
     def notify(self, method: str, params: Json | None = None) -> None:
         self._send({"method": method} | ({} if params is None else {"params": params}))
 
-    async def request(self, method: str, params: Json | None, seconds: float) -> Any:
-        """Send a request and return the result.
+    async def request(self, method: str, params: Json | None, seconds: float) -> Json:
+        """Send a request and return the response, which may be an error.
 
-        Raises a `ResponseError` if the server answers with an error, a `TimeoutError` if it does not answer in time, or
-        a `ConnectionEndedError` if the connection ends first.
+        Raises a `TimeoutError` if it does not arrive in time, or a `ConnectionEndedError` if the connection ends first.
         """
         self._last_id += 1
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
@@ -99,14 +94,11 @@ class LanguageServerConnection:
         try:
             self._send({"id": request_id, "method": method} | ({} if params is None else {"params": params}))
             async with asyncio.timeout(seconds):
-                message = await response
+                return await response
         finally:
             del self._pending[request_id]
             if not response.done() or response.cancelled():
                 self.notify("$/cancelRequest", {"id": request_id})
-        if "error" in message:
-            raise ResponseError(str(as_object(message["error"]).get("message", "")) or "no message")
-        return message.get("result")
 
     def end(self, problem: str) -> None:
         """Stop reading and writing, and make the pending requests fail. `problem` says why the connection ends."""
@@ -381,13 +373,7 @@ class LanguageServerSession:
             raise self._ended_error()
         message_count = self.connection.message_count
         try:
-            return await self.connection.request(method, params, seconds)
-        except ResponseError as error:
-            raise ToolError(
-                ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check "
-                "the position, or use grep_search.",
-            ) from None
+            message = await self.connection.request(method, params, seconds)
         except TimeoutError:
             if message_count == self.connection.message_count:
                 self.connection.end("hung and was stopped")  # the server has sent nothing at all since the request
@@ -399,6 +385,14 @@ class LanguageServerSession:
             ) from None
         except ConnectionEndedError:
             raise self._ended_error() from None
+        if "error" not in message:
+            return message.get("result")
+        problem = str(as_object(message["error"]).get("message", "")) or "no message"
+        raise ToolError(
+            ToolErrorType.LSP_SERVER_FAILED,
+            f"{self.program} cannot answer the request: {one_line(problem)[:MESSAGE_CHARS].rstrip('.')}. Check the "
+            "position, or use grep_search.",
+        )
 
     def _ended_error(self) -> ToolError:
         last_line = one_line(self.read_errors().strip())[-MESSAGE_CHARS:]

@@ -7,8 +7,10 @@ user names and unusual numbers, and each difference could bypass a guard. Theref
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin
 
@@ -217,19 +219,13 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
     """Look up a host with the operating system's resolver, in a thread that is abandoned on cancellation."""
-
-    def look_up() -> list[str]:
-        import socket  # noqa: PLC0415 - loaded on first use
-
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-                return []
-            raise
-        return list(dict.fromkeys(str(address[0]) for *_, address in entries))
-
-    return await THREADS.run(look_up)
+    try:
+        entries = await THREADS.run(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            return []
+        raise
+    return list(dict.fromkeys(str(address[0]) for *_, address in entries))
 
 
 @dataclass(frozen=True, slots=True)

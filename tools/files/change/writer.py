@@ -256,14 +256,11 @@ _RENAME_NOREPLACE = 1
 
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder. If not `replacing`, an existing `target` is an error (`EEXIST`), where supported."""
-    rename_new = None if replacing or folder.descriptor is None else _rename_new()
-    if rename_new is None or not rename_new(folder.descriptor, source, target):
-        os.replace(
-            folder.entry_path(source),
-            folder.entry_path(target),
-            src_dir_fd=folder.descriptor,
-            dst_dir_fd=folder.descriptor,
-        )
+    descriptor = folder.descriptor
+    rename_new = None if replacing or descriptor is None else _rename_new()
+    if rename_new is None or not rename_new(descriptor, source, target):
+        source_path, target_path = folder.entry_path(source), folder.entry_path(target)
+        os.replace(source_path, target_path, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 @cache
