@@ -274,8 +274,7 @@ class Discovery:
             self._registry.replace_source(
                 SOURCE, [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
             )
-            further_warnings = f"Further declarations that were left out or changed: {declarations.unnamed_warnings:,}."
-            warnings = (*declarations.warnings, *([further_warnings] if declarations.unnamed_warnings else []))
+            warnings = tuple(declarations.warnings)
             self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(declarations.tools), warnings, seconds=seconds)
             logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
             for warning in warnings:

@@ -283,7 +283,7 @@ MAX_TOOLS = 1_000  # no model can use more tools, and listing this many takes a 
 MAX_NAME = 64  # maximum length of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # maximum length of one tool's name, description and schema together
 MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` result contains them
-MAX_WARNINGS = 20  # maximum number of warnings that are kept; the rest are only counted
+MAX_WARNINGS = 20  # maximum number of warnings that are kept; one more counts the rest
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools with a total of {MAX_LISTED_CHARS:,} characters are accepted"
@@ -310,13 +310,6 @@ class Declarations:
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was skipped or changed, and why
-    unnamed_warnings: int = 0  # number of further warnings, which are not kept
-
-    def warn(self, warning: str) -> None:
-        if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(warning)
-        else:
-            self.unnamed_warnings += 1
 
 
 def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
@@ -347,7 +340,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
         elif isinstance(fields[wrapper], list):
             declarations += cast("list[Any]", fields[wrapper])
         else:
-            result.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
+            result.warnings.append(f"Entry {number} was left out: its '{wrapper}' is not an array.")
     used_names = frozenset(name.casefold() for name in (*reserved, *AGENT_TOOL_NAMES))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
@@ -363,15 +356,18 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
                 raise UnusableError(_FULL)  # noqa: TRY301 - as above
         except UnusableError as reason:
             label = f" ('{brief(declared_name)}')" if isinstance(declared_name, str) else ""
-            result.warn(f"Declaration {number}{label} was left out: {reason}.")
+            result.warnings.append(f"Declaration {number}{label} was left out: {reason}.")
             continue
         chars_left -= tool.size
         result.tools[tool.name] = tool
         if tool.name != tool.declared_name:
-            result.warn(
+            result.warnings.append(
                 f"'{brief(tool.declared_name)}' is published as '{tool.name}': names have at most {MAX_NAME} "
                 f"characters (A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
+    if (further_count := len(result.warnings) - MAX_WARNINGS) > 0:
+        further_note = f"Further declarations that were left out or changed: {further_count:,}."
+        result.warnings[MAX_WARNINGS:] = [further_note]
     if result.tools:
         _validator_class()  # import the validator before the first call
     return result
