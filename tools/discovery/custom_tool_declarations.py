@@ -145,14 +145,12 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows. Without a limit, checking against even a small schema could take
-# forever if its references branch at every level.
+# Maximum number of references that a check follows. If they branch at every level, even a small schema takes forever.
 MAX_REFERENCES = 2_000
 MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types whose values models often write as strings
-# Keywords whose checks may take a very long time, and whose steps cannot be counted to enforce a limit. The tool itself
-# must check them.
+# Keywords whose checks may take very long, and whose steps cannot be counted. The tool itself must check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 

@@ -49,8 +49,7 @@ class ProgramSite:
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
     folder: str  # the working directory: the operator's first workspace folder, or else the server's working directory
-    # Real paths of the operator's workspace folders. A program that is named without a folder is never taken from
-    # these folders.
+    # Real paths of the operator's workspace folders, from which a program named without a folder is never taken
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
@@ -100,8 +99,7 @@ class UnusableError(Exception):
 
 def read_json(text: str) -> Any:
     """Parse `text`, or raise an `UnusableError`. Does not check whether the value can be passed on."""
-    # Each item or member follows one of these characters. They are also counted inside strings, so the count may be
-    # too high, but never too low.
+    # Each item or member follows one of these characters. Those in strings count too, so the count is never too low.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnusableError(f"it has more than {MAX_VALUES:,} values")
 

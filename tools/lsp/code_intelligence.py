@@ -236,8 +236,7 @@ class CodeIntelligence:
         """Return the process specification, with `input_fd` as standard input, and the sandbox view. Blocking."""
         root, _, rights = start.key
         environment = {**self.environment(), **start.server.environment}
-        # Omit workspace folders from `PATH`, because even a server outside the workspace may run `node` or `python3` by
-        # name.
+        # Omit workspace folders from `PATH`: even a server outside the workspace may run `node` or `python3` by name.
         search_path = (
             entry
             for entry in environment.get("PATH", "").split(os.pathsep)

@@ -55,8 +55,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders of packages that code may depend on: the environment variable that names a folder, the subfolder in that
-# folder, and the default path
+# Folders of packages that code may depend on: a folder's environment variable, the subfolder in it, the default path
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),

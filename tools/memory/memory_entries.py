@@ -211,8 +211,7 @@ class MemoryAddition:
                 ) from None
         with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
             identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # If the client had read the file before, the new content also counts as read. Adding a line to an unread file
-        # does not make it count as read.
+        # The new content counts as read only if the client had read the file before.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )

@@ -67,8 +67,7 @@ _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
-# Names that look secret but are not: paths of certificates, the id of the login session, and the git setting that
-# names the signing key
+# Names that look secret but are not: paths of certificates, the id of the login session, git's name of the signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
@@ -238,8 +237,7 @@ _ECHOES = _lazy(
 
 _HERE_STRINGS = _lazy(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name. The value has a digit, a capital or one of `=_~+/`, unlike most ordinary
-# words
+# `Bearer ...` and `Basic ...` after any name. The value has a digit, a capital or one of `=_~+/`, unlike most words
 _SCHEMES = _lazy(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
@@ -302,8 +300,7 @@ def redact(text: str) -> str:
         if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # A phrase such as `password reset: ...` begins like the name of a secret but means something else, so the
-            # end of the name must also indicate a secret.
+            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also indicate one.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )

@@ -168,9 +168,8 @@ class UrlOpener:
                         raise _redirect_error(target, f"'{brief(onward.url)}', but {limit_note}")
                     target = onward
                     continue
-                # Consent and permission rules covered only the requested host. A redirect to another host is not
-                # followed, even if that host only adds `www.`. Ask the guard, so that the model does not try an
-                # address that would be refused.
+                # Consent and rules covered only the requested host, so a redirect to another one (even `www.`) is not
+                # followed. Ask the guard, so that the model does not try an address that would be refused.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url

@@ -21,15 +21,13 @@ MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# How many characters of the differences in one line to show. This number is divided equally among the differences; a
-# difference that is longer than its share is reduced to its beginning and end
+# Characters of the differences in one line to show, shared equally; a longer difference is reduced to its two ends
 MAX_CHANGED_CHARS = 12_000
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
-# Limit on the word comparisons in one line during all searches for such places; beyond it, the rest of the line counts
-# as one difference
+# Limit on the word comparisons in one line to find such places; beyond it, the rest of the line is one difference
 _MAX_SYNC_WORK = 1_000_000
 # How many characters of a long line to show: at its beginning, on each side of a difference, and at its end
 _HEAD, _AROUND, _TAIL = 300, 200, 100

@@ -244,8 +244,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # For an exact match, insert `new` unchanged if carriage returns were given explicitly in `old`, or if `new` has no
-    # line breaks to adapt.
+    # For an exact match, insert `new` unchanged if `old` has carriage returns, or if `new` has no line breaks to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -356,8 +355,7 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
     content = line[len(indentation) :]
     base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
     if base is None:
-        # The line is less indented than every line of old_string. If the file's indentation ends with the missing white
-        # space, remove that white space.
+        # Less indented than every line of old_string: remove the missing white space if the file's indentation ends so.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
         return indentations[shortest].removesuffix(missing) + content
@@ -572,8 +570,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     old_lines = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Among all runs of as many lines as `old` has, find the run that contains the most text from lines of `old`,
-    # whatever their order.
+    # Among all runs of as many lines as `old` has, find the one with the most text from lines of `old`, in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in old_lines if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

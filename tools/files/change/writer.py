@@ -237,9 +237,8 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         inherited_names: list[str] = []
         with suppress(OSError):
             inherited_names = os.listxattr(descriptor)
-        # Attributes inherited from the folder (a default access control list) could give others access to the file. It
-        # is acceptable to lose other attributes, but without its own access control list, the file would be accessible
-        # to too many users.
+        # Attributes inherited from the folder (a default access control list) could give others access to the file.
+        # Other attributes may be lost, but without its own access control list, too many users could access the file.
         for attribute in inherited_names:
             if attribute not in attributes and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
