@@ -51,9 +51,8 @@ async def run_tool(
     except ToolError as error:
         raise _failure(tool, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
-        reason = (
-            f"it took longer than {command.seconds:g} s (tools.callTimeout) and was stopped, with all its processes"
-        )
+        limit = f"{command.seconds:g} s (tools.callTimeout)"
+        reason = f"it took longer than {limit} and was stopped, with all its processes"
     elif outcome.exit is None or outcome.exit.code != 0:
         reason = FAILED
     elif command.strict and outcome.errors:

@@ -163,9 +163,8 @@ def _without_costly_keywords(node: Any) -> Any:
     if "patternProperties" in fields:
         # Without `patternProperties`, it is unknown which properties are additional.
         omitted_keys = omitted_keys | {"additionalProperties"}
-    return with_children(
-        {key: value for key, value in fields.items() if key not in omitted_keys}, _without_costly_keywords
-    )
+    checked_fields = {key: value for key, value in fields.items() if key not in omitted_keys}
+    return with_children(checked_fields, _without_costly_keywords)
 
 
 class LongCheckError(Exception):

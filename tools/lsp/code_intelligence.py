@@ -139,12 +139,10 @@ class CodeIntelligence:
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
-            extensions = " ".join(
-                dict.fromkeys(extension for candidate in self.programs.servers for extension in candidate.languages)
-            )
+            extensions = dict.fromkeys(ending for candidate in self.programs.servers for ending in candidate.languages)
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server handles '{location.shown}'; the known servers handle {extensions}. Use "
+                f"No language server handles '{location.shown}'; the known servers handle {' '.join(extensions)}. Use "
                 "grep_search.",
             )
         key = location.root, server.name, rights
@@ -172,9 +170,8 @@ class CodeIntelligence:
                 "Tell the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))
-        return ServerStart(
-            key, server, argv, workspace, site.engine, self._find_hidden_files(workspace, key[2]), program
-        )
+        hidden_files = self._find_hidden_files(workspace, key[2])
+        return ServerStart(key, server, argv, workspace, site.engine, hidden_files, program)
 
     def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFilesSnapshot:
         files, problem = self.find_hidden(workspace, rights)
@@ -237,10 +234,9 @@ class CodeIntelligence:
         root, _, rights = start.key
         environment = {**self.environment(), **start.server.environment}
         # Omit workspace folders from `PATH`: even a server outside the workspace may run `node` or `python3` by name.
+        entries, roots = environment.get("PATH", "").split(os.pathsep), start.workspace.roots
         search_path = (
-            entry
-            for entry in environment.get("PATH", "").split(os.pathsep)
-            if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), start.workspace.roots)
+            entry for entry in entries if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), roots)
         )
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *search_path))
         view = UNCONFINED
@@ -355,11 +351,7 @@ class CodeIntelligence:
         remaining = MAX_EXAMINED
         for root in workspace.roots:
             for folder, folders, names in os.walk(root):
-                folders[:] = [
-                    subfolder
-                    for subfolder in folders
-                    if subfolder not in DEFAULT_EXCLUDED_FOLDERS and subfolder[:1] != "."
-                ]
+                folders[:] = [child for child in folders if child not in DEFAULT_EXCLUDED_FOLDERS and child[:1] != "."]
                 remaining -= len(names) + 1
                 for name in names:
                     known_server = self.programs.server_for(name)
@@ -436,9 +428,8 @@ class NewErrorReport:
         messages = [f"New error{'s' if len(added_errors) > 1 else ''} ({self.session.program}):"]
         for item in added_errors[: AFTER_EDIT_ERRORS - (len(added_errors) > AFTER_EDIT_ERRORS)]:
             line = lines[item.start.line] if item.start.line < len(lines) else ""
-            messages.append(
-                f"{item.start.line + 1}:{self.session.characters(line, item.start.units) + 1}: {item.text()}"
-            )
+            column = self.session.characters(line, item.start.units) + 1
+            messages.append(f"{item.start.line + 1}:{column}: {item.text()}")
         if len(added_errors) > AFTER_EDIT_ERRORS:
             messages.append(f"and {len(added_errors) - AFTER_EDIT_ERRORS + 1} more")
         return "\n".join(messages)

@@ -138,9 +138,8 @@ class LanguageServerConnection:
                     return self.end("sent too much data")
                 started_at = loop.time()
                 body = await stream.readexactly(length)
-                self._dispatch(
-                    await THREADS.run(partial(_parse, body)) if length > LARGE_MESSAGE_BYTES else _parse(body)
-                )
+                is_large = length > LARGE_MESSAGE_BYTES
+                self._dispatch(await THREADS.run(partial(_parse, body)) if is_large else _parse(body))
                 await asyncio.sleep(min(loop.time() - started_at, 0.05) if length > MAX_HEADER_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
@@ -443,8 +442,7 @@ class LanguageServerSession:
                 return None
             self.documents.move_to_end(target.path)
             while len(self.documents) > MAX_OPEN_DOCUMENTS or (
-                len(self.documents) > 1
-                and sum(len(open_document.text) for open_document in self.documents.values()) > MAX_OPEN_CHARS
+                len(self.documents) > 1 and sum(len(entry.text) for entry in self.documents.values()) > MAX_OPEN_CHARS
             ):
                 self._send_document(next(iter(self.documents.values())).location, None, "")
             return self.documents[target.path]

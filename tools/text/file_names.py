@@ -148,9 +148,7 @@ def parse_quoted_path(text: str) -> str | None:
     parsed = [_unquote(name) for name in names]
     if all(name is None for name in parsed):
         return _unquote(text) if names else None
-    return os.sep.join(
-        name if parsed_name is None else parsed_name for name, parsed_name in zip(names, parsed, strict=True)
-    )
+    return os.sep.join(name if value is None else value for name, value in zip(names, parsed, strict=True))
 
 
 def _unquote(name: str) -> str | None:

@@ -306,11 +306,8 @@ class AddressGuard:
 
     def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):
-            subject = (
-                f"{address} is"
-                if target.address is not None
-                else f"'{target.host}' has the address {address}, which is"
-            )
+            is_address = target.address is not None
+            subject = f"{address} is" if is_address else f"'{target.host}' has the address {address}, which is"
             raise self._private_address(target, f"{subject} not a public address")
 
     def _private_address(self, target: UrlTarget, reason: str) -> ToolError:
@@ -320,9 +317,8 @@ class AddressGuard:
             f" The port is not allowed either; adding the entry '{host}:{target.port}' allows both the address and the "
             "port."
         )
-        is_local = f".{target.host}".endswith(".localhost") or (
-            target.address is not None and target.address.is_loopback
-        )
+        address = target.address
+        is_local = f".{target.host}".endswith(".localhost") or (address is not None and address.is_loopback)
         command_hint = (
             f" To reach a server on this machine, use a command (curl {target.authority}). This is the only way to "
             "reach a server that was started by a command without network access."

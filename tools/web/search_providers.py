@@ -283,9 +283,8 @@ class SearchProvider:
             return f"refused the search ({status}): the API key is not accepted. {advice}"
         if status == 429:
             retry_after = response.headers.get("retry-after", "").strip()
-            retry_time = (
-                f"in {retry_after} seconds" if _SECONDS.fullmatch(retry_after) else "later; its plan may be used up"
-            )
+            is_time = _SECONDS.fullmatch(retry_after) is not None
+            retry_time = f"in {retry_after} seconds" if is_time else "later; its plan may be used up"
             return f"accepts no more searches for now ({status}). Try again {retry_time}."
         if 300 <= status < 400:
             return (
@@ -309,10 +308,9 @@ class SearchProvider:
 def format_results(query: str, title: str, search_results: SearchResults) -> str:
     """Format the results for a model. Text from the web is kept separate from this server's text."""
     shown_query = one_line(query[:MAX_SHOWN_QUERY_CHARS]) + ("..." if len(query) > MAX_SHOWN_QUERY_CHARS else "")
-    # Without this note, the list would look complete.
-    omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}." * (
-        search_results.omitted_count > 0
-    )
+    omission_note = ""  # without this note, the list would look complete
+    if search_results.omitted_count:
+        omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}."
     if not search_results.results and not search_results.answer:
         return f'{title} found nothing for "{shown_query}". Try fewer or other words.{omission_note}'
     blocks = [search_results.answer] if search_results.answer else []

@@ -133,9 +133,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
 
     first = line_start_before(old_text, start, CONTEXT_LINES, separator)
     leading_context = _lines(old_text[first:start], separator)
-    trailing_context = _lines(
-        old_text[old_stop : line_start_after(old_text, old_stop, CONTEXT_LINES, separator)], separator
-    )
+    last = line_start_after(old_text, old_stop, CONTEXT_LINES, separator)
+    trailing_context = _lines(old_text[old_stop:last], separator)
     old_lines, new_lines = _lines(old_region, separator), _lines(new_region, separator)
     opcodes, shift = difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes(), len(leading_context)
     changes = [(a + shift, b + shift, c + shift, d + shift) for tag, a, b, c, d in opcodes if tag != "equal"]
@@ -149,9 +148,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
             groups.append([change])
     base = old_text.count(separator, 0, first)
     sides = [*leading_context, *old_lines, *trailing_context], [*leading_context, *new_lines, *trailing_context]
-    return _truncate(
-        chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups), additions, removals
-    )
+    hunks = chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups)
+    return _truncate(hunks, additions, removals)
 
 
 def _common_prefix(old: str, new: str) -> int:
@@ -214,9 +212,8 @@ def _diff_lines(mark: str, lines: list[str], counterparts: list[str] | None, sep
     """Yield lines of a hunk. A long line is reduced to its differences from the line at its index in `counterparts`."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, counterpart in zip_longest(lines, (counterparts or [])[: len(lines)]):
-        visible_line = (
-            line if len(line) <= MAX_LINE_CHARS else _shorten(line, line if counterparts is None else counterpart or "")
-        )
+        other_line = line if counterparts is None else counterpart or ""
+        visible_line = line if len(line) <= MAX_LINE_CHARS else _shorten(line, other_line)
         yield f"{mark}{visible_line}\n" if visible_line.endswith(_NO_ENDING) else f"{mark}{visible_line}{ending}"
 
 

@@ -95,11 +95,8 @@ class TargetFile:
             not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
         ):
             return
-        instruction = (
-            "repeat the call"
-            if reads is not None
-            else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
-        )
+        quoted_name = exact_path(location.name, is_quoted=True)
+        instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "

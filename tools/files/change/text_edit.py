@@ -76,10 +76,8 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return (
-                f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, "
-                f"{self.content_summary}."
-            )
+            lines = "1 line" if diff.added == 1 else f"{diff.added} lines"
+            return f"Created the new file {path}: {lines}, {self.content_summary}."
         replacements = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
 
