@@ -103,14 +103,12 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif output.is_cut or output.is_binary:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output is {size(output.total)} long, and {description}. The rest was not kept."
+        rest = "The rest was not kept"
         if output.file is not None:
             missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
             hint = "" if output.is_binary else ". Read it with read_file"
-            note = (
-                f"Note: the output is {size(output.total)} long, and {description}. All of it{missing} is in "
-                f"{path}{hint}."
-            )
+            rest = f"All of it{missing} is in {path}{hint}"
+        note = f"Note: the output is {size(output.total)} long, and {description}. {rest}."
         text = TextPart("\n\n".join(filter(None, (note, output.text))))
         content = [text, *kept_output(output, "output of the tool")]
     return ToolResult(

@@ -82,9 +82,8 @@ class ServerStart:
                     "trusted."
                 )
             return reason
-        if self.hidden_files.problem or (
-            self.hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP
-        ):
+        hidden_files = self.hidden_files
+        if hidden_files.problem or (hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP):
             return (
                 "The program may be able to read files that are hidden from agents. "
                 "That cannot be fully prevented here."

@@ -125,10 +125,8 @@ class PlaceFormatter:
             note = "" if file.lines is None else " (no such line)"
             return f"{file.display_path}:{number + 1}{note}:{description}".rstrip(":")
         line = file.lines[number]
-        return (
-            f"{file.display_path}:{number + 1}:{self.session.characters(line, units) + 1}:"
-            f"{description or f' {_short(line.strip())}'}"
-        )
+        column, description = self.session.characters(line, units) + 1, description or f" {_short(line.strip())}"
+        return f"{file.display_path}:{number + 1}:{column}:{description}"
 
     def _file_of(self, place: CodePlace) -> _FileLines:
         raw_uri = place.uri if isinstance(place.uri, str) else ""

@@ -447,10 +447,8 @@ def record_change(
 
 
 def about_broken_links(count: int) -> str:
-    return (
-        f"The old content is still available under {count} other "
-        f"{'name (a hard link)' if count == 1 else 'names (hard links)'} of the file."
-    )
+    names = "name (a hard link)" if count == 1 else "names (hard links)"
+    return f"The old content is still available under {count} other {names} of the file."
 
 
 def truncate(text: str, size: int = SHOWN_BYTES) -> str:

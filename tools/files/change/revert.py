@@ -44,10 +44,8 @@ class ChangeUndo(FileChange):
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
             return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
-        return (
-            f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; "
-            f"now {self.content_summary}."
-        )
+        effect = f"+{diff.added} -{diff.removed} lines; now {self.content_summary}"
+        return f"Change {self.change.id} was undone in {path}: {effect}."
 
     @property
     def state(self) -> str:
