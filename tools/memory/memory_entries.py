@@ -193,11 +193,7 @@ class MemoryAddition:
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
     def write(self) -> list[str]:
-        """Write the file, and return notes for the result.
-
-        Raises:
-            ToolError: The file cannot be written, or it has changed since the addition was planned.
-        """
+        """Write the file, and return notes for the result. Raises a `ToolError` if it has changed or if this fails."""
         target, snapshot, last_read = self._target, self.snapshot, self._target.seen
         if self._scope == "global":  # the folder may not exist yet
             try:
