@@ -225,14 +225,10 @@ def _failure_reason(error: Exception | None) -> str:
 
 
 def _unreachable(target: UrlTarget, reason: str) -> ToolError:
-    return ToolError(
-        ToolErrorType.WEB_UNREACHABLE,
-        f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source.",
-    )
+    message = f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source."
+    return ToolError(ToolErrorType.WEB_UNREACHABLE, message)
 
 
 def _unreadable(target: UrlTarget, problem: str) -> ToolError:
-    return ToolError(
-        ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
-        f"{target.authority} sent a response {problem}. Try again, or use another source.",
-    )
+    message = f"{target.authority} sent a response {problem}. Try again, or use another source."
+    return ToolError(ToolErrorType.WEB_FETCH_PROCESSING_ERROR, message)

@@ -79,7 +79,7 @@ class PageFetcher:
         client_key: str,
         media: MediaHandling,
         signal: AbortSignal,
-        progress: Progress | None = None,
+        progress: Progress,
     ) -> Page:
         """Fetch a page, and cache it for the client. Raises a `ToolError` if the page cannot be opened."""
         request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)

@@ -117,11 +117,11 @@ def plan_edit(
     old_string: str,
     new_string: str,
     *,
-    replace_all: bool = False,
-    expected_replacements: int | None = None,
-    expected_sha256: str | None = None,
-    encoding: str | None = None,
-    is_users: bool = False,
+    replace_all: bool,
+    expected_replacements: int | None,
+    expected_sha256: str | None,
+    encoding: str | None,
+    is_users: bool,
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
