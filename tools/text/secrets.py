@@ -67,7 +67,7 @@ _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
-# Names that look secret but are not: paths of certificates, the id of the login session, git's name of the signing key
+# Names that look secret but are not: paths of certificates, the login session's id, git's setting for the signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey

@@ -108,7 +108,7 @@ def parse_url(text: str) -> UrlTarget:
         labels = host.split(".")
         if _NUMBER.fullmatch(labels[-1]):
             try:
-                # Four decimal numbers, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`
+                # Only four decimal numbers, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`
                 host = str(IPv4Address(host))
             except AddressValueError:
                 raise UrlError(
@@ -276,7 +276,7 @@ class AddressGuard:
         self.check(target)
         addresses = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough: a name with an allowed one as well may be an attempt to reach it.
+            # One forbidden address is enough: a name may add an allowed one in an attempt to reach it.
             for address in addresses:
                 self._check_address(target, address)
         return addresses

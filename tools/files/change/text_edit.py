@@ -353,7 +353,7 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
     content = line[len(indentation) :]
     base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
     if base is None:
-        # Less indented than every line of old_string: remove the missing white space if the file's indentation ends so.
+        # Less indented than all of old_string: remove the missing white space if the file's indentation ends with it.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
         return indentations[shortest].removesuffix(missing) + content
