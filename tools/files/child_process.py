@@ -109,10 +109,7 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Return some output, or an empty value at the end of the output.
-
-        Does not wait for children of a process that has exited.
-        """
+        """Return some output, or nothing at its end. Does not wait for children of a process that has exited."""
         assert self._process.stdout is not None  # noqa: S101 - requested above
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
@@ -241,10 +238,7 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Look for a program with this name on the search path, and return the first one outside the workspace.
-
-    Relative folders in the search path are skipped. `roots` are real paths.
-    """
+    """Return the first program with this name on the search path, in an absolute folder outside the real `roots`."""
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
         if os.path.isabs(folder) and is_program(program) and is_outside(program, roots):

@@ -158,10 +158,8 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         result = convert_page(**link_options, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         visible_noise = [selector for selector in NOISE if selector not in HIDDEN]
-        hides = (
-            convert_page(**link_options, exclude_selectors=visible_noise, hidden_content="all").content
-            != result.content
-        )
+        whole_page = convert_page(**link_options, exclude_selectors=visible_noise, hidden_content="all")
+        hides = whole_page.content != result.content
     if len(result.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
         result = convert_page(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)

@@ -223,10 +223,7 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a rule, or `None` if the rule is not understood.
-
-    The expression matches the paths of entries; the path of a folder ends in a slash.
-    """
+    """Return the expression for the paths of a rule (a folder's ends in a slash), or `None` if it is not understood."""
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
@@ -431,10 +428,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def why_hidden(workspace: Workspace, location: Location) -> str | None:
-    """Return the permission rule or the agent-ignore file that keeps a file's content out of results.
-
-    Raises a `ToolError` (`path_ignored`) if an agent-ignore file is not understood.
-    """
+    """Return the permission rule, or the result of `agent_ignore_file`, that keeps a file's content out of results."""
     return workspace.rule_about_reading(location) or agent_ignore_file(workspace, location)
 
 
@@ -496,10 +490,7 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of one of git's own files; empty if it is not a regular file or cannot be read.
-
-    The content is never shown.
-    """
+    """Return the beginning of one of git's own files, never to be shown; empty if it cannot be read."""
     try:
         with open_regular(path, through_links=through_links) as file:
             size = file.info.st_size

@@ -42,11 +42,7 @@ class Encoding:
     bom: bytes = b""  # the byte order mark; empty if there is none
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
-
-    @property
-    def is_wide(self) -> bool:
-        """True if code units have more than one byte (UTF-16, UTF-32), so that line endings cannot be found by byte."""
-        return self.codec.startswith(("utf-16", "utf-32"))
+    is_wide: bool = False  # whether code units have several bytes, so that line endings cannot be found by byte
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
@@ -55,10 +51,10 @@ UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
     # UTF-32 LE comes before UTF-16 LE, because its byte order mark begins with that of UTF-16 LE.
-    Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
-    Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
-    Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
-    Encoding("utf-16-be", "utf-16-be", codecs.BOM_UTF16_BE),
+    Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE, is_wide=True),
+    Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE, is_wide=True),
+    Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE, is_wide=True),
+    Encoding("utf-16-be", "utf-16-be", codecs.BOM_UTF16_BE, is_wide=True),
 )
 _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
@@ -124,10 +120,7 @@ def decode_unless_binary(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """Encode a whole file, including its byte order mark.
-
-    A byte order mark at the start of the text itself is also kept.
-    """
+    """Encode a whole file, including its byte order mark. Another one at the start of the text is also kept."""
     return encoding.bom + text.encode(encoding.codec)
 
 
@@ -231,14 +224,11 @@ def guess(data: bytes) -> Guess | None:
         alternatives.pop(sample.decode(name, "replace"), None)
         if not alternatives:
             return Guess(decoded, "a guess based on its content, probably right")
-        names = " or ".join(
-            sorted(alternatives.values(), key=lambda alternative: alternative != _ASSUMED[0])[:MAX_OTHERS]
-        )
-        return Guess(decoded, f"an uncertain guess; it could also be {names}")
+        likely_names = sorted(alternatives.values(), key=lambda alternative: alternative != _ASSUMED[0])[:MAX_OTHERS]
+        return Guess(decoded, f"an uncertain guess; it could also be {' or '.join(likely_names)}")
     name, every_byte = _ASSUMED
-    decoded = decode_as(data, Encoding(name, name)) or Decoded(
-        data.decode(every_byte), Encoding(every_byte, every_byte)
-    )
+    decoded = decode_as(data, Encoding(name, name))
+    decoded = decoded or Decoded(data.decode(every_byte), Encoding(every_byte, every_byte))
     return Guess(decoded, "assumed, because the text makes no sense in any known encoding")
 
 
@@ -267,10 +257,7 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def possible_decodings(data: bytes) -> dict[str, set[str]]:
-    """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its possible encodings.
-
-    This is much faster than `guess`.
-    """
+    """Return the texts that `shown_text` may show for bytes, each with its encodings. Much faster than `guess`."""
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
     encodings_by_text = {data.decode("utf-8", "replace"): {UNKNOWN.name}}
@@ -309,15 +296,17 @@ def _scores(sample: bytes) -> dict[str, float]:
     return scores
 
 
-def encoding_named(name: str) -> Encoding | None:
-    """Return the encoding with this name, or `None` if it is unknown or cannot encode parts of the text separately."""
+def encoding_named(name: str) -> Encoding:
+    """Return this encoding. A `ToolError` if it is unknown, or cannot encode parts of the text separately."""
     codec = _codec_of(name)
-    if codec not in {codecs.lookup(known_name).name for known_name in (*_NAMES, *_ALSO_NAMED.split())}:
-        return None
-    common_name = next(
-        (known_name for known_name in (*_NAMES, *_ASSUMED) if codecs.lookup(known_name).name == codec), codec
-    )
-    return Encoding(common_name, codec)
+    common_names = {codecs.lookup(common_name).name: common_name for common_name in (*_NAMES, *_ASSUMED)}
+    if codec not in common_names and codec not in {codecs.lookup(other).name for other in _ALSO_NAMED.split()}:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
+            "gb18030 or koi8-r, or omit 'encoding'.",
+        )
+    return Encoding(common_names.get(codec, codec), codec)
 
 
 def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
@@ -342,7 +331,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, path: str) 
     """
     if present is not None and present.encoding.is_known and _is_same_encoding(name, present.encoding):
         return present
-    encoding = _require_encoding(name)
+    encoding = encoding_named(name)
     if present is None or (present.encoding.is_known and (present.encoding.bom or not data.isascii())):
         real = present.encoding.name if present is not None else "damaged UTF-16 or UTF-32"
         raise ToolError(
@@ -377,31 +366,17 @@ def encoding_to_write(name: str | None, present: Decoded | None, path: str) -> E
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
-    if (
-        present is not None
-        and present.encoding.is_known
-        and (name is None or _is_same_encoding(name, present.encoding))
-    ):
-        return present.encoding
-    if name is None or _is_same_encoding(name, UTF_8):
+    current = present.encoding if present is not None and present.encoding.is_known else UTF_8
+    if name is None or _is_same_encoding(name, current):
+        return current
+    if _is_same_encoding(name, UTF_8):
         return UTF_8
-    encoding = _require_encoding(name)
+    encoding = encoding_named(name)
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
             f"'{path}' has the byte order mark of {present.encoding.name}, so it cannot be written in another "
             "encoding; nothing was written. Omit 'encoding'.",
-        )
-    return encoding
-
-
-def _require_encoding(name: str) -> Encoding:
-    encoding = encoding_named(name)
-    if encoding is None:
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
-            "gb18030 or koi8-r, or omit 'encoding'.",
         )
     return encoding
 
@@ -419,7 +394,6 @@ def _codec_of(name: str) -> str:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Reject text that the file's encoding cannot represent."""
     for character in text:
         if character.isascii():
             continue
@@ -429,9 +403,8 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
         except UnicodeError:
             fits = False
         if not fits:
-            description = (
-                f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
-            )
+            code_point = f"U+{ord(character):04X}"
+            description = f"'{character}' ({code_point})" if character.isprintable() else code_point
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
                 f"'{parameter}' contains {description}, which {encoding.name} cannot represent; nothing was written. "
@@ -472,7 +445,6 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """Return the style of the line endings in `text`. Line endings are counted only if there are carriage returns."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style

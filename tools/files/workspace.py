@@ -3,8 +3,6 @@
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
 then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
 never blocks. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
-
-The `ReadLedger` records what a client has read, so that a later write can detect that the file has changed since.
 """
 
 from __future__ import annotations
@@ -308,10 +306,7 @@ class Workspace:
         return self._real_path(variants[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path, such as one from a URI, exactly as written.
-
-        The path must exist, and no variants are tried.
-        """
+        """Resolve an absolute path, such as one from a URI, exactly as written. The path must exist."""
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
@@ -387,10 +382,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a path exists as written, and its real parent folder is in the workspace.
-
-        The path may be relative to `folder`, or absolute.
-        """
+        """Return True if a path (absolute, or relative to `folder`) exists as written, in a folder of the workspace."""
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)
@@ -578,7 +570,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """A record of the files that a client has seen, keyed by real path. Thread-safe."""
+    """Files that a client has seen, by real path. A later write notices whether one has changed. Thread-safe."""
 
     __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
@@ -586,7 +578,7 @@ class ReadLedger:
         self.is_shared = is_shared  # whether several clients that cannot be told apart may use the ledger
         self._replaced: OrderedDict[str, bytes] = OrderedDict()  # the content that the latest write to a path replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
-        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._contents: OrderedDict[str, bytes] = OrderedDict()  # the content that was seen, while it is kept
         self._content_bytes = 0  # total bytes in `_contents`
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
@@ -616,12 +608,10 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        """Return the content that the client has seen, if it is still kept."""
         with self._lock:
             return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        """Return the content that the client's latest write replaced, if it is still kept."""
         with self._lock:
             return self._replaced.get(real_path)
 

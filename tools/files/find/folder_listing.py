@@ -49,10 +49,7 @@ def list_folder(
     limit: int,
     signal: AbortSignal,
 ) -> ToolResult:
-    """List a folder. Blocking.
-
-    `ignore` contains patterns for names to omit; only `*` and `?` are special in them.
-    """
+    """List a folder. Blocking. In the `ignore` patterns for names to omit, only `*` and `?` are special."""
     location = workspace.locate(path, by_look=True)
     if agent:
         refuse_hidden(workspace, location, "listed", own_files=False)
@@ -75,11 +72,9 @@ def list_folder(
                     hidden_by = scope.hidden_among(batch, is_folder=is_folder)
                     hidden_counts.update(hidden_by.values())
                     visible_names += [name for name in batch if name not in hidden_by] if hidden_by else batch
-                return (
-                    visible_names
-                    if ignore_match is None
-                    else [name for name in visible_names if not ignore_match(name)]
-                )
+                if ignore_match is not None:
+                    visible_names = [name for name in visible_names if not ignore_match(name)]
+                return visible_names
 
             folders, special_files = visible(present.folders, is_folder=True), frozenset(visible(present.others))
             links = dict.fromkeys(visible(present.links))
@@ -89,11 +84,7 @@ def list_folder(
             # Sort folders first, then by name without regard to case.
             folder_links = {name for name, link in links.items() if link is not None and link.type == "directory"}
             folders += folder_links
-            non_folders = [
-                *visible(present.files),
-                *(name for name in links if name not in folder_links),
-                *special_files,
-            ]
+            non_folders = [*visible(present.files), *(links.keys() - folder_links), *special_files]
             total, end = len(folders) + len(non_folders), offset + limit
             order = [*_first(folders, end), *_first(non_folders, max(0, end - len(folders)))]
 

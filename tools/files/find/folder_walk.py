@@ -50,10 +50,7 @@ class Everything:
 
 
 class Exclusion(Protocol):
-    """The entries to leave out, as seen from one folder.
-
-    Implemented by `tools.files.find.glob_search.PatternPosition`.
-    """
+    """The entries to leave out, as seen from one folder."""
 
     # The excluded files of this folder
     def select(self, names: list[str]) -> list[str]: ...
@@ -167,9 +164,8 @@ class Walk:
                         scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dot_names))
                     for name in links:
                         if (link_selection := folder_selection.enter_link(name)) is not None:
-                            self._follow(
-                                scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), link_selection
-                            )
+                            folder_name = os.path.join(start.name, prefix.replace("/", os.sep))
+                            self._follow(scope, name, folder_name, link_selection)
                         elif not self.has_passed_links:
                             self.has_passed_links = folder_selection.enter(name) is not None
                     for names, are_links in ((files, False), (links if filters.links else [], True)):
@@ -201,19 +197,16 @@ class Walk:
         """Return the subfolders to walk, in reverse order."""
         subfolders: list[tuple[str, str, IgnoreScope, Selection]] = []
         for batch in self._batches(folders):
-            subselections = {
-                name: subselection for name in batch if (subselection := selection.enter(name)) is not None
-            }
+            subselections = {name: inside for name in batch if (inside := selection.enter(name)) is not None}
             excluded_names = self.filters.folders.intersection(subselections)
             self.folders_excluded.update(excluded_names)
-            hidden_names = scope.hidden_among(
-                [name for name in subselections if name not in excluded_names], is_folder=True
-            )
+            other_names = [name for name in subselections if name not in excluded_names]
+            hidden_names = scope.hidden_among(other_names, is_folder=True)
             self.hidden_counts.update(hidden_names.values())
             subfolders += (
-                (base + name, f"{prefix}{name}/", scope, subselection)
-                for name, subselection in subselections.items()
-                if name not in excluded_names and name not in hidden_names
+                (base + name, f"{prefix}{name}/", scope, subselections[name])
+                for name in other_names
+                if name not in hidden_names
             )
         subfolders.sort(key=lambda folder: folder[1], reverse=True)
         return subfolders
@@ -225,10 +218,8 @@ class Walk:
             target = self.workspace.locate(os.path.join(folder, name))
         except PathNotInWorkspaceError:
             if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
-                display_path = shown_whole_path(os.path.join(folder, name))
-                self.refusals.append(
-                    f"The symlink {display_path} was not followed, because it leads outside the workspace."
-                )
+                path = shown_whole_path(os.path.join(folder, name))
+                self.refusals.append(f"The symlink {path} was not followed, because it leads outside the workspace.")
             return
         except ToolError:
             return
@@ -241,11 +232,8 @@ class Walk:
                 self.hidden_counts[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks whether a path relative to a folder exists.
-
-        A pattern may need a great many checks, and symlinks make each one slow. Once the time is up, the function
-        returns False.
-        """
+        """Return a function that checks whether a path relative to a folder exists; False once the time is up."""
+        # A pattern may need a great many checks, and symlinks make each one slow.
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
@@ -254,7 +242,6 @@ class Walk:
         return self.timed_out
 
     def _visible_names(self, names: list[str], selection: Selection, scope: IgnoreScope) -> list[str]:
-        """Return the files of a folder that are wanted and not hidden."""
         visible: list[str] = []
         for batch in self._batches(names):
             selected_names = selection.select(batch)

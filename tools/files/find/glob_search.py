@@ -40,10 +40,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`. Braces without a comma or a range are literal.
-
-    Raises a `PatternRefusedError` if the expansion is too large.
-    """
+    """Expand `{a,b}` and `{1..3}`; other braces are literal. `PatternRefusedError` if the result is too large."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []
@@ -173,21 +170,16 @@ class PatternPosition:
     @property
     def leads_to_links(self) -> bool:
         """True if the rest of the pattern names a folder, which may be a symlink."""
-        return any(
-            next_number - 1 <= self.pattern.last_named_folder(next_number - 1) for _, next_number, _ in self.steps
-        )
+        numbers = [next_number - 1 for _, next_number, _ in self.steps]
+        return any(number <= self.pattern.last_named_folder(number) for number in numbers)
 
     def covers(self, name: str) -> bool:
-        """Return True if a folder with this name, or everything in it, matches.
-
-        A walk skips a folder that an exclusion covers.
-        """
+        """Return True if a folder with this name, or everything in it, matches. A walk then skips the folder."""
         if self.accepts(name):
             return True
         position = self.enter(name)
-        return position is not None and any(
-            is_last and isinstance(step, _PatternTree) for step, _, is_last in position.steps
-        )
+        steps = position.steps if position is not None else ()
+        return any(is_last and isinstance(step, _PatternTree) for step, _, is_last in steps)
 
 
 class PathPattern:
@@ -206,10 +198,7 @@ class PathPattern:
         for steps in alternatives:
             first_numbers.append(len(self._steps))
             self._steps += [*steps, None]
-        self._starts = frozenset(number for first in first_numbers for number in self.reachable(first))
-
-    def start(self) -> PatternPosition | None:
-        return self.position(self._starts)
+        self.start = self.position(frozenset(number for first in first_numbers for number in self.reachable(first)))
 
     def last_named_folder(self, number: int) -> int:
         """Return the number of the last step that names a folder, in the alternative that contains step `number`.
@@ -241,7 +230,7 @@ class PathPattern:
     def matches(self, path: str) -> bool:
         """Return True if a file matches. `path` is its relative path, with forward slashes."""
         *folders, name = path.split("/")
-        position = self.start()
+        position = self.start
         for folder in folders:
             position = position and position.enter(folder)
         return position is not None and position.accepts(name)
@@ -264,10 +253,9 @@ def compile_patterns(
 
     def literal_parts(parts: Sequence[str]) -> int:
         """Return how many leading parts name something that exists."""
-        indexes = range(len(parts) if exists is not None else 0)
-        return next(
-            (index for index in indexes if exists is None or not exists("/".join(parts[: index + 1]))), len(indexes)
-        )
+        if exists is None:
+            return 0
+        return next((n for n in range(len(parts)) if not exists("/".join(parts[: n + 1]))), len(parts))
 
     alternatives: list[list[_Step]] = []
     for pattern in patterns:
@@ -306,15 +294,11 @@ def glob_hint(pattern: str) -> str:
         reason = "alternatives are written in braces"
     parts = [part for part in _SEVERAL.split(_BRACED.sub("", suggestion)) if part]
     if len(parts) > 1:
-        suggestion, reason = (
-            f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}",
-            "several patterns go in braces",
-        )
+        suggestion = f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}"
+        reason = "several patterns go in braces"
     if "\\" in suggestion and os.sep != "\\":
-        suggestion, reason = (
-            suggestion.replace("\\", "/"),
-            "a slash separates folders, and a backslash makes a character literal",
-        )
+        suggestion = suggestion.replace("\\", "/")
+        reason = "a slash separates folders, and a backslash makes a character literal"
     return f"In a glob, {reason}. Did you mean '{one_line(suggestion)}'?" if reason else ""
 
 
@@ -451,7 +435,7 @@ def find_files(
     older: list[str] = []
     try:
         for start, path_pattern in zip(starts, patterns, strict=True):
-            position = path_pattern.start()
+            position = path_pattern.start
             if position is None:
                 continue
             for folder, selection in walk.through_links(start, position):
@@ -495,9 +479,8 @@ def find_files(
         if walk.has_passed_links:
             head.append("Symlinks to folders are followed only if the pattern names them.")
     page = files[offset : offset + limit]
-    text, shown_count, next_offset = list_page(
-        head, [shown_whole_path(file_path) for file_path in page], offset, total, "file"
-    )
+    lines = [shown_whole_path(file_path) for file_path in page]
+    text, shown_count, next_offset = list_page(head, lines, offset, total, "file")
     notes = walk_notes(walk)
     if notes:
         text += ["", " ".join(notes)]

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import unquote
 
 from tools.contract.limits import AbortSignal, Deadline
@@ -55,10 +56,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line.
-
-    If the line is empty, or ends with a separator outside quotes and escapes, the path is empty.
-    """
+    """Return the path being typed at the end of a line; empty after a separator outside quotes and escapes."""
     return [TypedPath("", len(line)), *_scan(line)][-1]
 
 
@@ -319,14 +317,12 @@ class _Ranking:
         self._folder, _, self._name = _key(wanted_path).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
         self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
-        self._likeness: dict[str, float] = {}
+        self._likeness = cache(self._likeness_of)
         self._rated: dict[str, float] = {}
 
     def add(self, path: str) -> None:
         folder, _, name = _key(path).rpartition("/")
-        if name not in self._likeness:
-            self._likeness[name] = self._likeness_of(name)
-        likeness = self._likeness[name]
+        likeness = self._likeness(name)
         if likeness < MIN_LIKENESS:
             return
         # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, or is the end of

@@ -155,7 +155,7 @@ def _read_large_text(file: OpenedFile, location: Location, beginning: Beginning,
     if not line_window.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
         return _read_text(file.whole(request.signal), request)
     reading = reading_of(line_window, encoding, request.limits)
-    if reading.start != 1 or not line_window.reaches_end or line_window.shortened:
+    if reading.start != 1 or not line_window.reaches_end or reading.shortened:
         return reading
     digest = hashlib.sha256()
     for block in file.blocks(request.signal):

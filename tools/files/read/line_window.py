@@ -54,10 +54,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, or fewer at the end of the file.
-
-        Reads again if needed, because one unbuffered read may return fewer bytes.
-        """
+        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so it may be repeated."""
         self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
@@ -127,10 +124,7 @@ class LineIndex:
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end.
-
-        Raises `file_too_large` if the lines before `line` have not all been counted.
-        """
+        """Return where a line begins, or `None` past the end. `file_too_large` if it is past the counted lines."""
         if line == 0:
             return 0
         if self.ending_count < line:
@@ -200,10 +194,6 @@ class LineWindow:
     is_decodable: bool  # whether the lines are valid UTF-8
     chars: int  # number of characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
-
-    @property
-    def shortened(self) -> bool:
-        return self.first_truncated is not None
 
 
 def window(source: Source, request: LineRequest, identity: FileIdentity | None = None) -> LineWindow:
@@ -444,7 +434,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
     start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
     end = start + lines.count - 1 if lines.count else 0
     following = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
-    next_char = None
+    next_char, cut = None, lines.first_truncated
     header: list[str] = []
     text = lines.text.replace("\0", NUL_MARK)
     if not lines.count and lines.total == 0:
@@ -465,11 +455,11 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
                 header.append(f"To read more of it, continue with offset={lines.first} and chars='{next_char}-'.")
         elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
-        elif start > 1 or not lines.reaches_end or lines.shortened or not is_known or text != lines.text:
+        elif start > 1 or not lines.reaches_end or cut is not None or not is_known or text != lines.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read more, continue with offset={following}.")
-        if (cut := lines.first_truncated) is not None:
+        if cut is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
                 f"Lines longer than {line_chars} characters were cut. The first of them is line {start + cut}; to read "
@@ -491,7 +481,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         end=end,
         total=lines.total,
         truncated=following is not None or next_char is not None,
-        shortened=lines.shortened,
+        shortened=cut is not None,
         chars=lines.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
         eol=eol_style(lines.text),

@@ -92,9 +92,6 @@ _TEXT_TYPE_BY_SUFFIX = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
 }
-_LABELS = {
-    FileKind.IMAGE: "Image file", FileKind.AUDIO: "Audio file", FileKind.VIDEO: "Video file", FileKind.PDF: "PDF file",
-}  # fmt: skip
 
 
 def detect(head: bytes, path: str) -> FileType:
@@ -237,7 +234,8 @@ def media_parts(
         image = measure(data, file_type.mime_type)
         pixels, problem = image.size, problem or image.rejection_reason
     details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
-    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({details})"
+    kind = "PDF" if file_type.kind is FileKind.PDF else file_type.kind.capitalize()
+    label = f"{kind} file {shown_whole_path(location.name)} ({details})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, because this server omits media from results (setting: media)."),)

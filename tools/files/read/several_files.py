@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
@@ -69,10 +69,7 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file that may be read.
-
-    There may be a great many candidates, so a location is created only when it is needed.
-    """
+    """A file that may be read. Its location is created when it is needed, because there may be many candidates."""
 
     path: str
     named_location: Location | None  # the file's location, if the call named the file
@@ -148,7 +145,7 @@ class FileSelection:
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
         if globs:
             pattern = _compiled(globs, self._walk.names_below(root))
-            self._search(root, pattern.start(), pattern.literals)
+            self._search(root, pattern.start, pattern.literals)
 
     def _add_existing(self, root: str, entry: str) -> Location | None:
         """Add the file or folder that an entry names in one root. Return the location if nothing exists there."""
@@ -184,15 +181,11 @@ class FileSelection:
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
-            for location in (
-                missing_location
-                for locations in missing.values()
-                for missing_location in locations
-                if missing_location.root == root.path
-            ):
-                path = location.relative.lower().split("/")
-                names.add(path)
-                parts.update(path)
+            for location in chain.from_iterable(missing.values()):
+                if location.root == root.path:
+                    path = location.relative.lower().split("/")
+                    names.add(path)
+                    parts.update(path)
             if parts:
                 self._search(root, names, parts)
         if self._walk.is_out_of_time():
@@ -205,10 +198,7 @@ class FileSelection:
                 self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
     def _search(self, start: Location, wanted_files: Selection | None, literal_names: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree.
-
-        Folders in `literal_names` are searched even if they are excluded by default.
-        """
+        """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
         if wanted_files is None:
             return
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
@@ -217,7 +207,7 @@ class FileSelection:
         # Nested roots are searched separately, but a folder given by name is included with all its contents.
         other_roots = () if isinstance(wanted_files, Everything) else walk.workspace.roots
         selection = ReducedSelection(wanted_files, _DefaultExcludes()) if self._use_defaults else wanted_files
-        exclusion = self._exclude.start() if self._exclude else None
+        exclusion = self._exclude.start if self._exclude else None
         for name in folder_names:
             exclusion = exclusion and exclusion.enter(name)
         if exclusion is not None:
@@ -383,15 +373,12 @@ class Batch:
                 f"[{count(len(self.unread_files), 'more file')} not read, because {self.stop_reason}. "
                 "To read more, use read_file, or call read_many_files with fewer paths:"
             )
-            sizes = (
-                (candidate, self.workspace.size_of(candidate.location(self.workspace)))
-                for candidate in self.unread_files
-            )
-            lines = (
-                shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
-                for candidate, size in sizes
-            )
-            notes += _list_of(lines, len(self.unread_files))
+
+            def described(candidate: Candidate) -> str:
+                size = self.workspace.size_of(candidate.location(self.workspace))
+                return shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
+
+            notes += _list_of(map(described, self.unread_files), len(self.unread_files))
         if self.skipped:
             notes.append(f"[{count(len(self.skipped), 'entry', 'entries')} skipped:")
             reasons = _reasons(self.skipped, MAX_REASONS)

@@ -75,10 +75,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _program_of_package(package: str) -> str | None:
-    """Return the ripgrep program that belongs to an installed Python distribution.
-
-    The distribution may be installed for a user, for the system or in a single folder.
-    """
+    """Return the program from a Python distribution, installed for a user, for the system or in a single folder."""
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -209,10 +206,7 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Return why ripgrep rejects a pattern, or `None`.
-
-        No file is searched, so the message cannot quote one.
-        """
+        """Return why ripgrep rejects a pattern, or `None`. No file is searched, so the message cannot quote one."""
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
