@@ -279,8 +279,6 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreScope:
-    """The rules that apply in one folder."""
-
     # The folder's path relative to the top (the root, or the top of the repository around it), converted by
     # `bytes_text`, with a slash at the end; empty for the top
     prefix: str
@@ -380,9 +378,8 @@ def scope_of(
         top, child = os.path.dirname(top), top
     # Start at the top of the repository, if there is one.
     folder = top = root if top == child else top
-    scope = IgnoreScope(
-        "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
-    )
+    agent_files = () if agent and top == root else None
+    scope = IgnoreScope("", () if git else None, agent_files, workspace.forbidden_in(location), top)
 
     def present(folder: str) -> Container[str]:
         return PresentNames(folder) if names is None or folder != location.path else names

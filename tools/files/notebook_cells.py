@@ -42,7 +42,6 @@ class NotANotebookError(ValueError):
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a value if it is an object, else an empty object."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
@@ -349,7 +348,6 @@ def render(data: bytes) -> str | None:
 
 
 def _outputs(outputs: Sequence[Any]) -> str:
-    """Return the outputs of a cell, truncated to a reasonable length."""
     from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - not needed at startup
 
     result, left_out = "", 0

@@ -405,8 +405,6 @@ class StampedCache(Generic[Value]):
 
 
 class NotRegularError(OSError):
-    """The path is not a regular file, so it cannot be opened for reading."""
-
     def __init__(self, kind: PathKind) -> None:
         super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
         self.kind = kind

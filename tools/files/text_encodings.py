@@ -4,8 +4,6 @@ There are three cases. A byte order mark names the encoding. Without a byte orde
 UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
 it is never re-encoded. A guess at the encoding is good enough to show such text, and is marked as a guess. Text is
 never written in a guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
-
-The end of the module is about line endings: their kinds, the kind for new lines, and splitting text into lines.
 """
 
 from __future__ import annotations
@@ -234,8 +232,6 @@ def guess(data: bytes) -> Guess | None:
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """Text as displayed, regardless of its original bytes."""
-
     text: str
     body: bytes  # the text in UTF-8; the file's own bytes if they are damaged UTF-8
     encoding: Encoding
@@ -420,7 +416,6 @@ class LineEndings:
 
     @property
     def style(self) -> Eol | None:
-        """The style of the line endings; `mixed` if they differ, `None` if there are none."""
         if (self.lf > 0) + (self.crlf > 0) + (self.cr > 0) > 1:
             return "mixed"
         if self.lf:
@@ -499,7 +494,6 @@ def count_lines(text: str, separator: str | None = None) -> int:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Return True if no line of `text` is longer than `line_chars`."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 

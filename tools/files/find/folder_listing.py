@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
@@ -29,13 +29,6 @@ CHECK_EVERY = 1_000  # how many entries are processed between checks for cancell
 # folder has more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds
 # if somebody has made it slow on purpose.
 MAX_SORTED_LINKS = 500
-
-
-class _ListedLink(NamedTuple):
-    # `directory` or `file`, like the target; `link` if the target is of another kind, missing or outside the workspace
-    type: str
-    target: Location | None = None  # the target, if it is a file
-    note: str = ""  # a remark on the entry
 
 
 def list_folder(
@@ -82,7 +75,7 @@ def list_folder(
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
             # Sort folders first, then by name without regard to case.
-            folder_links = {name for name, link in links.items() if link is not None and link.type == "directory"}
+            folder_links = {name for name, link in links.items() if link is not None and link[0] == "directory"}
             folders += folder_links
             non_folders = [*visible(present.files), *(links.keys() - folder_links), *special_files]
             total, end = len(folders) + len(non_folders), offset + limit
@@ -97,10 +90,11 @@ def list_folder(
                 size = target = None
                 if name in links:
                     signal.raise_if_aborted()
-                    link, leads_to = links[name] or _follow(workspace, location, name), folder.link_target(name)
-                    type_, target = link.type, sendable_name(leads_to)
-                    line += f" -> {shown_whole_path(leads_to)}{link.note}"
-                    size = workspace.size_of(link.target) if link.target is not None else None
+                    type_, file, remark = links[name] or _follow(workspace, location, name)
+                    leads_to = folder.link_target(name)
+                    target = sendable_name(leads_to)
+                    line += f" -> {shown_whole_path(leads_to)}{remark}"
+                    size = workspace.size_of(file) if file is not None else None
                 elif number < len(folders):
                     type_ = "directory"
                 elif name in special_files:
@@ -150,24 +144,22 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least the first `count` names in order, ignoring case.
-
-    If `count` is less than an eighth of the number of names (rounded down), returns and sorts only those.
-    """
+    """Return at least the first `count` names in order, ignoring case. A heap is faster for a few of many names."""
     sort_count = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(sort_count, names, key=lambda name: (name.casefold(), name))
 
 
-def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:
+def _follow(workspace: Workspace, folder: Location, name: str) -> tuple[str, Location | None, str]:
+    """Return the type of a symlink (its target's, if it can be used), its target if that is a file, and a remark."""
     try:
         target = workspace.locate(os.path.join(folder.name, name))
     except PathNotInWorkspaceError:
-        return _ListedLink("link", note=" (leads outside the workspace)")
+        return "link", None, " (leads outside the workspace)"
     except ToolError:
-        return _ListedLink("link", note=" (broken link)")
+        return "link", None, " (broken link)"
     kind = workspace.kind_of(target)
     if kind is PathKind.FOLDER:
-        return _ListedLink("directory")
+        return "directory", None, ""
     if kind is PathKind.FILE:
-        return _ListedLink("file", target)
-    return _ListedLink("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
+        return "file", target, ""
+    return "link", None, " (not a regular file)" if kind is PathKind.OTHER else " (broken link)"

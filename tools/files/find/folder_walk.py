@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -27,25 +27,23 @@ class Selection(Protocol):
     """The files that a walk is looking for, as seen from one folder."""
 
     # The wanted files of this folder
-    def select(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str], /) -> list[str]: ...
 
     # The selection in a subfolder; `None` if nothing in it is wanted
-    def enter(self, name: str) -> Selection | None: ...
+    def enter(self, name: str, /) -> Selection | None: ...
 
     # Like `enter`, for a symlink to a folder, which is followed only if the pattern names it
-    def enter_link(self, name: str) -> Selection | None: ...
+    def enter_link(self, name: str, /) -> Selection | None: ...
 
 
 class Everything:
-    def select(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str], /) -> list[str]:
         return names
 
-    def enter(self, name: str) -> Selection | None:
-        del name
+    def enter(self, _name: str, /) -> Selection | None:
         return self
 
-    def enter_link(self, name: str) -> Selection | None:
-        del name
+    def enter_link(self, _name: str, /) -> Selection | None:
         return None
 
 
@@ -53,19 +51,17 @@ class Exclusion(Protocol):
     """The entries to leave out, as seen from one folder."""
 
     # The excluded files of this folder
-    def select(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str], /) -> list[str]: ...
 
     # Whether a folder and all its contents are excluded
-    def covers(self, name: str) -> bool: ...
+    def covers(self, name: str, /) -> bool: ...
 
     # The exclusion in a subfolder; `None` if nothing more is excluded
-    def enter(self, name: str) -> Exclusion | None: ...
+    def enter(self, name: str, /) -> Exclusion | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedSelection:
-    """A selection minus an exclusion."""
-
     selection: Selection
     exclusion: Exclusion
 
@@ -126,12 +122,10 @@ class Walk:
         Each folder comes with its selection. Request the next folder only after the walk of the previous one is
         complete. Loops are detected.
         """
-        pending = dict.fromkeys([(start, selection)])
+        pending = deque([(start, selection)])
         seen = {(start.path, selection)}
         while pending:
-            folder, folder_selection = next(iter(pending))
-            del pending[folder, folder_selection]
-            yield folder, folder_selection
+            yield pending.popleft()
             for target, target_selection in self._link_targets:
                 if (target.path, target_selection) in seen:
                     continue
@@ -139,7 +133,7 @@ class Walk:
                     self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
                     return
                 seen.add((target.path, target_selection))
-                pending[target, target_selection] = None
+                pending.append((target, target_selection))
             self._link_targets.clear()
 
     def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:

@@ -1,7 +1,4 @@
-"""`glob`: compiles patterns, and finds the files that match.
-
-Patterns from models are compiled into matchers, which a walk applies folder by folder. The patterns of other tools are
-also compiled here.
+"""`glob`: compiles patterns, also those of other tools, into matchers that a walk applies folder by folder.
 
 Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a pattern begins
 with an existing path, that part is taken literally, so `app/[id]/(group)/page.tsx` finds the file with this path.

@@ -1,15 +1,14 @@
 """Suggests paths: completions of a path that is being typed, and existing paths in place of a missing one.
 
-A path that is being typed is completed with entries of one folder, or with files anywhere inside it. To complete an
-entry's name, only that one folder is listed, however large the tree below it is. If a few characters are typed without
-a folder, files whose names contain them are searched for in the whole tree.
+A path that is being typed is completed with entries of one folder, which alone is listed, or with files anywhere inside
+it whose names contain a few characters.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
 If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
 the root, except for ignored entries, excluded folders and nested roots. Paths that are forbidden, hidden from agents or
 outside the workspace are never suggested.
 
-Completions and suggestions have their own time limits. When the time is up, the paths found so far are returned.
+When the time for one of these is up, the paths found so far are returned.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class TypedPath:
 
 
 def typed_paths(line: str) -> list[TypedPath]:
-    """Return all paths in a line, except empty ones."""
     return [item for item in _scan(line) if item.path]
 
 
@@ -152,7 +150,7 @@ def entries_that_start_with(
 class _NameContains(Everything):
     text: str  # in lower case
 
-    def select(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str], /) -> list[str]:
         return [name for name in names if self.text in name.casefold()]
 
 
@@ -201,7 +199,6 @@ def missing_path_error(
     advice: str = "",  # a last sentence, after a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
 ) -> ToolError:
-    """Return the error for a missing path, with suggestions."""
     suggestion = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(code, f"'{location.shown}' does not exist{consequence}.{suggestion}{advice}")
 

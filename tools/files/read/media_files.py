@@ -1,7 +1,6 @@
 """Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
-because the operating system's table differs between machines.
+The name counts only if the content has no signature. The operating system's table of types differs between machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads a PDF as lines of text. If it has no text, or if no PDF reader is installed, the PDF is returned as a file.
 
-A child process extracts the text, because a PDF can be built to exhaust time and memory. The child receives the open
-file instead of its path, and inherits none of the server's environment. It is killed when the call is cancelled, when
-its time is up, or when there is enough text.
+A child process extracts the text, because a PDF can be built to exhaust time and memory. It is killed when the call is
+cancelled, when its time is up, or when there is enough text.
 """
 
 from __future__ import annotations
@@ -224,7 +223,6 @@ def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     file: OpenedFile, location: Location, media: MediaHandling, request: LineRequest, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. The lines in `request` are counted within the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:

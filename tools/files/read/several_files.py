@@ -59,12 +59,10 @@ class _DefaultExcludes:
             name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
         ]
 
-    def covers(self, name: str) -> bool:
-        del name
+    def covers(self, _name: str, /) -> bool:
         return False
 
-    def enter(self, name: str) -> Exclusion | None:
-        del name
+    def enter(self, _name: str, /) -> Exclusion | None:
         return self
 
 
@@ -138,9 +136,9 @@ class FileSelection:
             self._search_globs(root, globs)
         for root, patterns in in_scratch.items():
             self._search_globs(root, list(patterns))
-        self._search_ignoring_case(
-            {entry: locations for entry, locations in missing.items() if entry not in resolved_entries}
-        )
+        for entry in resolved_entries:
+            missing.pop(entry, None)
+        self._search_ignoring_case(missing)
 
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
         if globs:
@@ -177,7 +175,6 @@ class FileSelection:
         return None
 
     def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
-        """Search again for missing entries, ignoring case."""
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
@@ -366,7 +363,6 @@ class Batch:
                 self._folder = None
 
     def notes(self, walk: Walk) -> list[str]:
-        """Return notes for the model about what was not read and what was skipped."""
         notes: list[str] = []
         if self.unread_files:
             notes.append(

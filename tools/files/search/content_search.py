@@ -70,11 +70,8 @@ def check_pattern(parameter: str, pattern: str) -> None:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
         problem = "it contains a NUL character, which cannot be searched for."
-    else:
-        try:
-            pattern.encode()
-        except UnicodeEncodeError:
-            problem = "it contains a lone surrogate, which no text file contains."
+    elif any("\ud800" <= character <= "\udfff" for character in pattern):
+        problem = "it contains a lone surrogate, which no text file contains."
     if problem:
         raise _unusable(parameter, pattern, problem)
 
@@ -400,17 +397,16 @@ class _ToLinks(folder_walk.Everything):
 
     position: Selection
 
-    def select(self, names: list[str]) -> list[str]:
-        del names
+    def select(self, _names: list[str], /) -> list[str]:
         return []
 
-    def enter(self, name: str) -> Selection | None:
+    def enter(self, name: str, /) -> Selection | None:
         subselection = self.position.enter(name)
         if isinstance(subselection, PatternPosition) and subselection.leads_to_links:
             return _ToLinks(subselection)
         return None
 
-    def enter_link(self, name: str) -> Selection | None:
+    def enter_link(self, name: str, /) -> Selection | None:
         return self.position.enter_link(name)
 
 
@@ -463,9 +459,8 @@ class VisibleFiles:
         if parent_scope.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = folder_walk.scope_below(
-                self._search.workspace, self._search.filters, parent_scope, folder, PresentNames(folder)
-            )
+            search, present_names = self._search, PresentNames(folder)
+            scope = folder_walk.scope_below(search.workspace, search.filters, parent_scope, folder, present_names)
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

@@ -12,7 +12,7 @@ import re
 import sys
 from array import array
 from collections.abc import Container, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -66,7 +66,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
-    program = _program_of_package(PACKAGE)
+    program = _program_of_package()
     # If Python imports from the working directory, anybody could have put that package there.
     if program is not None and is_outside(program, roots):
         return program
@@ -74,16 +74,12 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 
 @cache
-def _program_of_package(package: str) -> str | None:
+def _program_of_package() -> str | None:
     """Return the program from a Python distribution, installed for a user, for the system or in a single folder."""
-    try:
-        distribution = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return None
-    for file in distribution.files or ():
-        if file.name == _PROGRAM:
-            program = os.path.normpath(str(distribution.locate_file(file)))
-            return program if is_program(program) else None
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(PACKAGE) or ():
+            if file.name == _PROGRAM and is_program(program := os.path.normpath(str(file.locate()))):
+                return program
     return None
 
 
@@ -259,11 +255,8 @@ _SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
 def pattern_hint(pattern: str, *, fixed: bool) -> str:
     """Return a hint about characters of a pattern that have a different meaning here. Usually empty."""
     if fixed:
-        return (
-            "With fixed_strings every character is literal; omit it for a regular expression."
-            if _SYNTAX.search(pattern)
-            else ""
-        )
+        hint = "With fixed_strings every character is literal; omit it for a regular expression."
+        return hint if _SYNTAX.search(pattern) else ""
     elements = frozenset(_ELEMENT.findall(pattern))
     if not elements.isdisjoint(("\\n", "\\r")) or _ACROSS_LINES.search(pattern):
         return (
