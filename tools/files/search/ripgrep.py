@@ -66,7 +66,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
-    program = _program_of_package()
+    program = _program_of_package(PACKAGE)
     # If Python imports from the working directory, anybody could have put that package there.
     if program is not None and is_outside(program, roots):
         return program
@@ -74,10 +74,10 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 
 @cache
-def _program_of_package() -> str | None:
+def _program_of_package(package: str) -> str | None:
     """Return the program from a Python distribution, installed for a user, for the system or in a single folder."""
     with suppress(metadata.PackageNotFoundError):
-        for file in metadata.files(PACKAGE) or ():
+        for file in metadata.files(package) or ():
             if file.name == _PROGRAM and is_program(program := os.path.normpath(str(file.locate()))):
                 return program
     return None
