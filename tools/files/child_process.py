@@ -138,10 +138,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Kill the process when the call is over or stderr is too long.
-
-        Runs in a thread on Windows, where a read blocks until the process writes something or exits.
-        """
+        """Kill the process in time on Windows, where a read blocks until the process writes something or exits."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -204,10 +201,7 @@ def unnamed_file() -> IO[bytes]:
 
 
 class DocumentWorker(Child):
-    """The process that extracts text from a document (`html_and_pdf_worker.py`).
-
-    It receives the open document, not a path. `memory` limits its address space, in bytes.
-    """
+    """Extracts text from an open document (`html_and_pdf_worker.py`), in at most `memory` bytes of address space."""
 
     def __init__(
         self, kind: str, *arguments: str, document: IO[bytes], memory: int, seconds: float, signal: AbortSignal
@@ -224,10 +218,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, max_bytes: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until the output ends or a message is longer than `max_bytes`.
-
-        The last message has the key `end`, unless the process died first.
-        """
+        """Yield messages until the output ends or one is too long. The last has the key `end`, if it ended well."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")

@@ -299,10 +299,7 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden entries, each with the kind of rule.
-
-        Either all or none of the entries must be folders.
-        """
+        """Like `hides`, for several entries, either all or none of them folders. Return those that are hidden."""
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Few names match any rule, so a fast test first selects those that may match.
@@ -330,10 +327,7 @@ class IgnoreScope:
         return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """Return this scope extended by the ignore files in its own folder.
-
-        Raises a `ToolError` (`path_ignored`) if an agent-ignore file among them is not understood.
-        """
+        """Return this scope with the ignore files in its folder. A `ToolError` if one for agents is not understood."""
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
             exclude = exclude_file(folder)
@@ -407,7 +401,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     ignore_files: list[list[str]] = []
     for folder in folders:
         present_names = PresentNames(folder) if own_files or folder != location.path else ()
-        ignore_files.append([name for name in AGENT_IGNORE_FILES if name in present_names])
+        ignore_files.append(list(filter(present_names.__contains__, AGENT_IGNORE_FILES)))
     if not any(ignore_files):
         return None
     may_block()
@@ -517,10 +511,7 @@ def _read(file: OpenedFile, size: int) -> bytes:
 
 
 def repository_of(work_tree: str) -> str | None:
-    """Return the folder where git keeps a work tree's data, or `None`.
-
-    This is `.git`, or the folder that a file of that name points to (a linked worktree or a submodule).
-    """
+    """Return where git keeps a work tree's data: `.git`, or where a file of that name points. `None` without either."""
     git_path = os.path.join(work_tree, GIT_FOLDER)
     try:
         mode = os.lstat(git_path).st_mode
@@ -544,10 +535,7 @@ def exclude_file(work_tree: str) -> str | None:
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
-    """Return the rules in an agent-ignore file, or `None` if it does not exist or is empty.
-
-    Raises a `ToolError` (`path_ignored`) if it exists but is not understood.
-    """
+    """Return the rules in an agent-ignore file; `None` if it is missing or empty, a `ToolError` if not understood."""
     path = os.path.join(folder, name)
     try:
         with open_regular(path, through_links=True) as file:

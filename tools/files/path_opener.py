@@ -18,8 +18,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
@@ -366,10 +366,7 @@ def identity_of(info: os.stat_result) -> FileIdentity:
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change at a path, or `None` if the path is not accessible.
-
-    A folder's stamp changes when an entry is added, removed or renamed.
-    """
+    """Return a stamp that differs after every change (of a folder: of its names), or `None` if not accessible."""
     try:
         status = os.stat(path)
     except OSError:
@@ -611,11 +608,9 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
     return open_folder(path)
 
 
-def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
-    """Open the folder at a real path. Create the folder and its parents if they are missing.
-
-    `base_folder` is one of the parents, and is never created. Also returns the created folders, deepest last.
-    """
+@contextmanager
+def folder_to_write_in(path: str, base_folder: str) -> Generator[Folder]:
+    """Open the folder at a real path. Create missing folders below `base_folder`, and remove them after an error."""
     missing: list[str] = []
     while True:
         try:
@@ -637,15 +632,11 @@ def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
                 except FileExistsError:
                     pass  # another process has just created it
             folder = open_folder(path, to_list=False)
-    except OSError:
-        remove_folders(new_folders)
+        with folder:
+            yield folder
+    except BaseException:
+        for new_folder in reversed(new_folders):
+            parent, name = os.path.split(new_folder)
+            with suppress(OSError), open_folder(parent, to_list=False) as parent_folder:
+                os.rmdir(parent_folder.entry_path(name), dir_fd=parent_folder.descriptor)  # fails if it is not empty
         raise
-    return folder, new_folders
-
-
-def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that turned out to be unnecessary, from last to first. Folders that are not empty are kept."""
-    for path in reversed(paths):
-        parent, name = os.path.split(path)
-        with suppress(OSError), open_folder(parent, to_list=False) as folder:
-            os.rmdir(folder.entry_path(name), dir_fd=folder.descriptor)

@@ -101,10 +101,7 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode a whole file into text that encodes back to the same bytes.
-
-    Returns `None` if the bytes are invalid in the encoding of their byte order mark (UTF-16 or UTF-32).
-    """
+    """Decode a whole file into text that encodes back to the same bytes; `None` for damaged UTF-16 or UTF-32."""
     encoding = marked_encoding(data) or UTF_8
     try:
         return Decoded(data[len(encoding.bom) :].decode(encoding.codec), encoding)

@@ -14,8 +14,8 @@ import sys
 import threading
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -267,10 +267,7 @@ class Workspace:
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply to a location and its contents.
-
-        A rule may name the location by its real path or as the caller wrote it.
-        """
+        """Return the rules against reading a location and its contents, by its real path or as the caller wrote it."""
         forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.raw_path))
         if forbidden is None or written_path == place.path:
             return forbidden
@@ -433,20 +430,13 @@ class Workspace:
         if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.raw_path, self.roots)
 
-    @contextmanager
-    def folder_to_write_in(self, location: Location) -> Generator[Folder]:
+    def folder_to_write_in(self, location: Location) -> AbstractContextManager[Folder]:
         """Open the folder in which a file will be written. Create missing folders, and remove them after an error.
 
         Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` (see `refuse_to_write`).
         """
         self.refuse_to_write(location)
-        folder, new_folders = path_opener.make_folders(os.path.dirname(location.path), location.root)
-        try:
-            with folder:
-                yield folder
-        except BaseException:
-            path_opener.remove_folders(new_folders)
-            raise
+        return path_opener.folder_to_write_in(os.path.dirname(location.path), location.root)
 
     def explain(
         self,

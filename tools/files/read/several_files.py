@@ -337,11 +337,7 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file.
-
-        Further files in the same folder are opened through the open folder. This is faster than opening them by path,
-        and just as safe.
-        """
+        """Open a file; if the one before was in the same folder, through that folder: faster, and just as safe."""
         parent, _, name = location.path.rpartition(os.sep)
         if parent != self._parent:
             self._leave_folder()

@@ -235,10 +235,7 @@ class ContentSearch:
         return notes
 
     def _search_targets(self) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Yield each folder to search, the paths to search in it, and the files that may be shown.
-
-        If there are no paths, everything in the folder is searched.
-        """
+        """Yield each folder to search, the paths in it (none for everything), and the files that may be shown."""
         if self.is_file:
             # A file named by the call must be readable. Git's ignore rules do not apply to it.
             (file,) = self.starts

@@ -59,10 +59,7 @@ _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """Return the ripgrep next to Python, the one installed with this project, or one from `PATH`.
-
-    Except for the one next to Python, a program inside a root is never returned.
-    """
+    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or from `PATH`."""
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
