@@ -218,7 +218,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, max_bytes: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until the output ends or one is too long. The last has the key `end`, if it ended well."""
+        """Yield messages until the output ends or one is too long. The last one has `end`, unless the process died."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")

@@ -115,8 +115,7 @@ class RuleList:
         if not self.uses_re2:
             bounded_rules = [(_without_repetition(regex), hides) for regex, hides in rules]
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded_rules], backend="simple")
-            # Expressions that match a name in any folder are combined, so that the folders above the name are skipped
-            # only once for all of them.
+            # Expressions for a name in any folder are combined, so that the folders above it are skipped only once.
             by_name, by_path = ["(?!)"], ["(?!)"]
             for pattern in (regex.pattern for regex, _ in bounded_rules):
                 name = pattern.removeprefix(_ANYWHERE)
@@ -243,8 +242,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # Make bracket expressions never match a slash. Escape a `]` at the beginning of an expression, so that the
-        # slash can precede it.
+        # Make bracket expressions never match a slash. Escape a `]` at the beginning, so that the slash can precede it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)
     except (ValueError, re.error):
@@ -379,7 +377,7 @@ def scope_of(
         return PresentNames(folder) if names is None or folder != location.path else names
 
     scope = scope.with_own_rules(present(top))
-    for name in _names_below(top, location.path):
+    for name in filter(None, location.path[len(top) :].split(os.sep)):
         folder = os.path.join(folder, name)
         if agent and folder == root:
             scope = replace(scope, agent=())
@@ -396,7 +394,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
-    names = _names_below(location.root, location.path)
+    names = list(filter(None, location.path[len(location.root) :].split(os.sep)))
     folders = list(accumulate(names, os.path.join, initial=location.root))
     ignore_files: list[list[str]] = []
     for folder in folders:
@@ -430,8 +428,7 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        # An ignore file cannot be read or is not understood, so the target may be hidden. A call that names the
-        # target reports the reason.
+        # It is unknown what an ignore file hides. A call that names the target reports the reason.
         return True
 
 
@@ -450,10 +447,6 @@ def shown_below(root: str, path: str) -> str:
     return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))
 
 
-def _names_below(top: str, path: str) -> list[str]:
-    return path[len(top) :].strip(os.sep).split(os.sep) if path != top else []
-
-
 @dataclass(frozen=True, slots=True)
 class PresentNames:
     """The names in a folder, looked up on demand."""
@@ -467,8 +460,7 @@ class PresentNames:
             return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
-            # If the folder exists, it is unknown whether the file does. Treat the file as present, so that opening it
-            # reports the error.
+            # If the folder exists, the file may too. Treat it as present, so that opening it reports the error.
             return os.path.isdir(self.folder)
 
 

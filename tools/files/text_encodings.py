@@ -22,8 +22,7 @@ from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
 MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
-# Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove that decoding
-# failed.
+# Shown for an undecodable byte. A file may contain it itself, so finding it does not prove that decoding failed.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 Eol = Literal["lf", "crlf", "cr", "mixed"]

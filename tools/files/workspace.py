@@ -113,8 +113,7 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Keep only the private folders that contain a root or are inside one. Usually none remain, so paths need not
-        # be checked against them.
+        # Keep only the private folders that contain a root or are inside one; usually none, so nothing is checked.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -334,10 +333,7 @@ class Workspace:
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """Return the location of a real path or of a name in the scratch folder, without disk access.
-
-        Raises `PathNotInWorkspaceError` for a path outside every root.
-        """
+        """Return the location of a real path or scratch name, without disk access. Refuses paths outside all roots."""
         real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)

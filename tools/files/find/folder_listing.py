@@ -25,9 +25,8 @@ from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # how many entries are processed between checks for cancellation
-# Maximum number of symlinks to resolve before sorting, so that symlinks to folders are sorted with the folders. If a
-# folder has more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds
-# if somebody has made it slow on purpose.
+# Maximum number of symlinks to resolve before sorting. If a folder has more, all of them are sorted with the files.
+# Resolving a symlink takes microseconds, but milliseconds if somebody has made it slow on purpose.
 MAX_SORTED_LINKS = 500
 
 

@@ -57,8 +57,7 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For the whole pattern and each open pair of braces: the finished choices, and the current choice as expanded so
-    # far.
+    # For the whole pattern and each open pair of braces: the finished choices, and the current choice so far
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:

@@ -246,8 +246,7 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
             continue
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
-    # Reads accept a unique look-alike without asking, so these suggestions matter only for changes and for paths with
-    # several look-alikes.
+    # Reads accept a unique look-alike without asking, so this matters only for changes, or if there are several.
     look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
@@ -322,8 +321,7 @@ class _Ranking:
         likeness = self._likeness(name)
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, or is the end of
-        # the wanted folder's path.
+        # The wanted folder is best. Next come folders whose path ends with the wanted folder's, or is the end of it.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

@@ -87,17 +87,11 @@ class LineIndex:
     """The number of line endings from the beginning of the file to the end of each step."""
 
     counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never modified
-    is_complete: bool = False  # whether the last step reaches the end of the file
-    ends_open: bool = False  # whether the file ends with a line that has no line ending
+    total: int | None = None  # the number of lines in the file, if the last step reaches its end
 
     @property
     def ending_count(self) -> int:
         return self.counts[-1] if self.counts else 0
-
-    @property
-    def total(self) -> int | None:
-        """The number of lines in the file, if all were counted."""
-        return self.ending_count + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
         """Continue counting until `endings` line endings are counted, the file ends, or `SOUGHT_BYTES` have been read.
@@ -105,7 +99,7 @@ class LineIndex:
         Returns the resulting index; this index is not changed. If `endings` is `None`, the number of line endings is
         not limited.
         """
-        if self.is_complete or (endings is not None and self.ending_count >= endings):
+        if self.total is not None or (endings is not None and self.ending_count >= endings):
             return self
         counts, running_total, last = self.counts[:], self.ending_count, b""
         max_steps = len(counts) + SOUGHT_BYTES // STEP
@@ -121,14 +115,14 @@ class LineIndex:
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
-        return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
+        return LineIndex(counts, running_total + (last not in (b"", source.separator)) if is_complete else None)
 
     def position_of(self, line: int, source: Source) -> int | None:
         """Return where a line begins, or `None` past the end. `file_too_large` if it is past the counted lines."""
         if line == 0:
             return 0
         if self.ending_count < line:
-            if self.is_complete:
+            if self.total is not None:
                 return None
             progress = (
                 f"lines counted so far: {self.ending_count:,} (if the file does not change, "
