@@ -91,7 +91,6 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     logging.disable()
     _forbid_writing()
     reader = pypdf.PdfReader(sys.stdin.buffer)
-    is_open = True
     if reader.is_encrypted:
         # Many documents have an empty password, because they are encrypted only to restrict viewers.
         try:
@@ -100,9 +99,9 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
             raise
         except Exception:  # noqa: BLE001 - the encryption method may be unknown, or its cipher missing
             is_open = False
-    if not is_open:
-        yield {"end": "encrypted"}
-        return
+        if not is_open:
+            yield {"end": "encrypted"}
+            return
     count = len(reader.pages)
     yield {"pages": count}
     for number in range(int(first), min(int(last) or count, count) + 1):

@@ -154,7 +154,9 @@ RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in the encodings above
+# A word with non-ASCII bytes, and its part up to the last of them within `SAMPLE_BYTES`. The bytes that no word contains
+# are always single characters in the encodings above.
+_HIGH_WORD = re.compile(rb"([\x80-\xff](?:[^\x00-\x2f]{0,%d}[\x80-\xff])?)[^\x00-\x2f]*" % SAMPLE_BYTES)
 
 
 # In windows-1252: non-ASCII letters, words with them, and characters that never occur between two letters
@@ -184,18 +186,13 @@ def guess(data: bytes) -> Guess | None:
     # Collect the non-ASCII parts with some context, about `SAMPLE_BYTES` in all. No character is split, except at the
     # end of a word that is cut to `SAMPLE_BYTES`.
     words: list[bytes] = []
-    room, high_byte = SAMPLE_BYTES, _HIGH.search(data)
-    while high_byte is not None and room > 0:
-        start = high_byte.start()
-        context = data[max(0, start - CONTEXT_BYTES) : start]
-        # Keep only the ASCII between the previous word and the first non-ASCII byte.
-        context = context[max((match.end() for match in _HIGH.finditer(context)), default=0) :]
-        low_byte = _LOW.search(data, start)
-        end = low_byte.start() if low_byte is not None else len(data)
-        word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(context) + len(word)
-        words.append(context + word)
-        high_byte = _HIGH.search(data, end)
+    room, last_end = SAMPLE_BYTES, 0
+    for match in _HIGH_WORD.finditer(data):
+        start = match.start()
+        words.append(data[max(last_end, start - CONTEXT_BYTES) : min(match.end(), start + SAMPLE_BYTES)])
+        room, last_end = room - len(words[-1]), match.end(1)
+        if room <= 0:
+            break
     valid = invalid = 0
     for word in words:
         text = word.decode("utf-8", "replace")

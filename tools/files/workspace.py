@@ -594,12 +594,10 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        with self._lock:
-            return self._contents.get(real_path)
+        return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        with self._lock:
-            return self._replaced.get(real_path)
+        return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
         """Return True on the first call with this key, usually a path. Used to give each warning only once."""
@@ -611,5 +609,4 @@ class ReadLedger:
         return is_first
 
     def get(self, real_path: str) -> SeenFile | None:
-        with self._lock:
-            return self._seen.get(real_path)
+        return self._seen.get(real_path)

@@ -135,10 +135,6 @@ class PatternPosition:
     steps: tuple[tuple[_Step, int, bool], ...]
     pattern: PathPattern  # the pattern that the steps belong to
 
-    def accepts(self, name: str) -> bool:
-        """Return True if a file with this name in the folder matches the pattern."""
-        return bool(self.select([name]))
-
     def select(self, names: list[str]) -> list[str]:
         last = [step for step, _, is_last in self.steps if is_last]
         matchers = [step for step in last if not isinstance(step, _PatternTree)]
@@ -171,7 +167,7 @@ class PatternPosition:
 
     def covers(self, name: str) -> bool:
         """Return True if a folder with this name, or everything in it, matches. A walk then skips the folder."""
-        if self.accepts(name):
+        if self.select([name]):
             return True
         position = self.enter(name)
         steps = position.steps if position is not None else ()
@@ -229,7 +225,7 @@ class PathPattern:
         position = self.start
         for folder in folders:
             position = position and position.enter(folder)
-        return position is not None and position.accepts(name)
+        return position is not None and bool(position.select([name]))
 
 
 def compile_patterns(

@@ -154,10 +154,6 @@ class Image:
         too_long = max(self.width, self.height) > MAX_PIXELS
         return f"models accept at most {MAX_PIXELS:,} pixels per side" if too_long else ""
 
-    @property
-    def size(self) -> str:
-        return f"{self.width:,} x {self.height:,} pixels" if self.width and self.height else ""
-
 
 def measure(data: bytes, mime_type: str) -> Image:
     """Examine an image. `data` may be only its beginning."""
@@ -231,7 +227,8 @@ def media_parts(
     if file_type.kind is FileKind.IMAGE:
         data = file.head(HEAD_BYTES) if problem else file.whole(signal)
         image = measure(data, file_type.mime_type)
-        pixels, problem = image.size, problem or image.rejection_reason
+        pixels = f"{image.width:,} x {image.height:,} pixels" if image.width and image.height else ""
+        problem = problem or image.rejection_reason
     details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
     kind = "PDF" if file_type.kind is FileKind.PDF else file_type.kind.capitalize()
     label = f"{kind} file {shown_whole_path(location.name)} ({details})"

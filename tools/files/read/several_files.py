@@ -76,26 +76,19 @@ class Candidate(NamedTuple):
         return self.named_location or workspace.at(self.path)
 
 
-class _NamesInAnyCase:
-    """Selects the files below one folder whose paths, ignoring case, equal one of the paths that were added."""
+@dataclass(frozen=True, slots=True)
+class _PathsInAnyCase:
+    """Selects files by their paths without regard to case, as seen from one folder."""
 
-    __slots__ = ("files", "folders")
+    paths: frozenset[str]  # in lower case: the files, and all folders above them, which end in a slash
+    folder: str = ""
 
-    def __init__(self) -> None:
-        self.files: set[str] = set()
-        self.folders: dict[str, _NamesInAnyCase] = {}
+    def select(self, names: list[str], /) -> list[str]:
+        return [name for name in names if self.folder + name.lower() in self.paths]
 
-    def add(self, parts: Sequence[str]) -> None:
-        folder = self
-        for name in parts[:-1]:
-            folder = folder.folders.setdefault(name, _NamesInAnyCase())
-        folder.files.add(parts[-1])
-
-    def select(self, names: list[str]) -> list[str]:
-        return [name for name in names if name.lower() in self.files]
-
-    def enter(self, name: str) -> Selection | None:
-        return self.folders.get(name.lower())
+    def enter(self, name: str, /) -> Selection | None:
+        folder = f"{self.folder}{name.lower()}/"
+        return _PathsInAnyCase(self.paths, folder) if folder in self.paths else None
 
     enter_link = enter
 
@@ -176,15 +169,12 @@ class FileSelection:
 
     def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
         for root in self._walk.workspace.root_locations() if missing else ():
-            names = _NamesInAnyCase()
-            parts: set[str] = set()
-            for location in chain.from_iterable(missing.values()):
-                if location.root == root.path:
-                    path = location.relative.lower().split("/")
-                    names.add(path)
-                    parts.update(path)
-            if parts:
-                self._search(root, names, parts)
+            locations = [location for location in chain.from_iterable(missing.values()) if location.root == root.path]
+            files = {location.relative.lower() for location in locations}
+            folders = {path[: at + 1] for path in files for at, character in enumerate(path) if character == "/"}
+            if files:
+                literal_names = {name for path in files for name in path.split("/")}
+                self._search(root, _PathsInAnyCase(frozenset(files | folders)), literal_names)
         if self._walk.is_out_of_time():
             return  # there may be more matches
         found_paths = {path.lower() for path in self.files} if missing else set[str]()
