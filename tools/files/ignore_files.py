@@ -405,11 +405,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     may_block()
     scope = IgnoreScope("", None, (), None, location.root).with_own_rules(ignore_files[0])
     for name, folder, files in zip(names, folders[1:], ignore_files[1:], strict=True):
-        try:
-            is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
-        except OSError:
-            is_folder = False
-        hiding = scope.deciding_file(name, is_folder=is_folder)
+        hiding = scope.deciding_file(name, is_folder=os.path.isdir(folder) and not os.path.islink(folder))
         if hiding is not None:
             return shown_below(location.root, hiding.path)
         scope = scope.enter(folder, files)

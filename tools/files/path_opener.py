@@ -44,12 +44,8 @@ _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
 _STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
-_OPEN_FLAGS = (
-    os.O_RDONLY
-    | _CLOSED_IN_CHILDREN
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_NONBLOCK", 0)
+_OPEN_FLAGS: int = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOCTTY", "O_BINARY", "O_NONBLOCK")
 )
 _OPENAT2 = 437  # system call number, the same on all Linux architectures except Alpha
 _AT_FDCWD = -100
@@ -254,17 +250,13 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 def lstat(path: str) -> os.stat_result:
     """Return the stat of a real path, not following a final symlink. `ELOOP` if a folder in it is now a symlink."""
     may_block()
-    if not CAN_STEP:
-        return os.lstat(path)
-    if PATH_ONLY:
-        descriptor, name = open_link_free(path, PATH_ONLY | _NO_LINK), ""
-    else:
+    if not PATH_ONLY:
         parent, name = os.path.split(path)
-        descriptor = _open_by_steps(parent, _STEP_FLAGS, 0)
+        with open_folder(parent, to_list=False) as folder:
+            return os.stat(folder.entry_path(name or os.curdir), dir_fd=folder.descriptor, follow_symlinks=False)
+    descriptor = open_link_free(path, PATH_ONLY | _NO_LINK)
     try:
-        if PATH_ONLY:
-            return os.fstat(descriptor)
-        return os.stat(name or os.curdir, dir_fd=descriptor, follow_symlinks=False)
+        return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 

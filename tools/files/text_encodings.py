@@ -154,8 +154,8 @@ RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-# A word with non-ASCII bytes, and its part up to the last of them within `SAMPLE_BYTES`. The bytes that no word contains
-# are always single characters in the encodings above.
+# A word with non-ASCII bytes, and its part up to the last of them within `SAMPLE_BYTES`. The bytes between words are
+# always single characters in the encodings above.
 _HIGH_WORD = re.compile(rb"([\x80-\xff](?:[^\x00-\x2f]{0,%d}[\x80-\xff])?)[^\x00-\x2f]*" % SAMPLE_BYTES)
 
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from tools.contract.limits import Deadline
@@ -317,14 +318,9 @@ def list_page(
 
     Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """
-    shown_count = len(lines)
-    if len("\n".join((*head, *lines)).encode("utf-8", "replace")) >= MAX_TEXT_BYTES:
-        room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
-        for number, line in enumerate(lines):
-            room -= len(line.encode("utf-8", "replace")) + 1
-            if room < 0 and number:
-                shown_count = number
-                break
+    sizes = accumulate(len(line.encode("utf-8", "replace")) + 1 for line in (*head, *lines))
+    fitting_count = sum(size <= MAX_TEXT_BYTES for size in sizes) - len(head)
+    shown_count = min(len(lines), max(1, fitting_count))
     text = [*head, *lines[:shown_count]]
     if total and not shown_count:
         text.append(f"(offset {offset} is past the end)")

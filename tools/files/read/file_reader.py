@@ -184,10 +184,7 @@ def _read_text(data: bytes, request: LineRequest) -> Reading:
                 sha256=sha256,
                 eol=eol,
             )
-    notes: list[str] = []
-    if decoded.note:
-        notes.append(
-            f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {decoded.note}."
-        )
-    reading = reading_of(window(Source.from_bytes(decoded.body), request), encoding, limits, notes)
+    note = f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {decoded.note}."
+    line_window = window(Source.from_bytes(decoded.body), request)
+    reading = reading_of(line_window, encoding, limits, [note] if decoded.note else [])
     return replace(reading, eol=eol, sha256=sha256, is_guess=bool(decoded.note))

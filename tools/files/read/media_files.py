@@ -79,14 +79,16 @@ _MIME_TYPE_BY_SUFFIX = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
 }  # fmt: skip
-# File name extensions of binary formats
-_OTHER_BINARY_SUFFIXES = """
-.zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj .pyc .pyo
-.wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
-.gif .webp .pdf
-"""
+# File name extensions of binary formats other than media, which `read_many_files` leaves out by default
+EXCLUDED_SUFFIXES = frozenset(
+    (  # noqa: SIM905 - a list would take forty lines
+        ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
+        ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
+    ).split()
+)
+_MORE_SUFFIXES = ".tgz .xz .zst .lz4 .db .sqlite .woff .woff2 .ttf .otf .png .jpg .jpeg .gif .webp .pdf"
 # Files with these extensions are binary if they are not UTF-8; no other encoding is assumed.
-_BINARY_SUFFIXES = frozenset((*_OTHER_BINARY_SUFFIXES.split(), *_MIME_TYPE_BY_SUFFIX))
+_BINARY_SUFFIXES = frozenset((*EXCLUDED_SUFFIXES, *_MORE_SUFFIXES.split(), *_MIME_TYPE_BY_SUFFIX))
 _TEXT_TYPE_BY_SUFFIX = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),

@@ -38,7 +38,7 @@ TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
 # Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
 INSTALL = "pip install 'coretools-mcp[pdf]'"  # installs the PDF reader
-_PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
+_PAGES = re.compile(r"\s*(\d{1,7})\s*(?:(-)\s*(\d{1,7})?\s*)?")
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -56,7 +56,7 @@ class Pages:
         if not text.strip():
             return cls()
         match = _PAGES.fullmatch(text)
-        if match is None or (match[3] and not match[2]):
+        if match is None:
             raise ValueError(text)
         first = int(match[1])
         last = int(match[3]) if match[3] else None if match[2] else first

@@ -31,7 +31,7 @@ from tools.files.ignore_files import agent_ignore_file
 from tools.files.path_opener import Folder, OpenedFile, PathKind, identity_of
 from tools.files.read.file_reader import EMPTY, read, read_beginning
 from tools.files.read.line_window import LineRequest
-from tools.files.read.media_files import TEXT_KINDS, FileKind
+from tools.files.read.media_files import EXCLUDED_SUFFIXES, TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
@@ -42,13 +42,6 @@ EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "buil
 _GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
 # Secrets, folder settings of macOS, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
-# Binary formats other than media
-_EXCLUDED_SUFFIXES = frozenset(
-    (  # noqa: SIM905 - a list would take forty lines
-        ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
-        ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
-    ).split()
-)
 
 
 class _DefaultExcludes:
@@ -56,7 +49,7 @@ class _DefaultExcludes:
 
     def select(self, names: list[str]) -> list[str]:
         return [
-            name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
+            name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in EXCLUDED_SUFFIXES
         ]
 
     def covers(self, _name: str, /) -> bool:
