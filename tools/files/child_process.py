@@ -191,11 +191,8 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def unnamed_file() -> IO[bytes]:
-    """Create a file for a process to read or write, in memory if possible.
-
-    A pipe is not used, because a write to it may block until the other side reads. Memory is preferred to a file on
-    disk, because many small disk writes are slow.
-    """
+    """Create a file for a process to read or write: in memory if possible, because many small disk writes are slow."""
+    # A write to a pipe may block until the other side reads.
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
 

@@ -162,7 +162,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """A least-recently-used cache of rules, keyed by file content and bounded by memory."""
+    """A least-recently-used cache of rules, bounded by memory. File content is the key, so no rules are stale."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,10 +170,7 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
-        """Parse the content of an ignore file. The cache is keyed by content, so it is never stale.
-
-        Accepts UTF-16 with a byte order mark, as written by PowerShell's `>`, and the line endings of old Macs.
-        """
+        """Parse an ignore file, also in marked UTF-16 (as PowerShell's `>` writes it) or with old Macs' line endings."""
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)

@@ -228,11 +228,7 @@ class Notebook:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Find the cells in the text of a notebook.
-
-    Raises:
-        NotANotebookError: The text is not JSON, or has no cells.
-    """
+    """Find the cells in the text of a notebook. Raises a `NotANotebookError` if it is not JSON, or has no cells."""
     if not text.strip():
         raise NotANotebookError("it is empty")
     if sum(map(text.count, ",[{")) > MAX_VALUES:

@@ -401,11 +401,8 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path is not checked against any root. It must be a real path, unless `through_links` is true.
-
-    Raises:
-        NotRegularError: The path is a folder, a device, a pipe or a socket.
-        OSError: The file cannot be opened; `ELOOP` if a component of a real path is now a symlink.
+    The path is not checked against any root. It must be a real path, unless `through_links` is true. Raises a
+    `NotRegularError` for a folder, device, pipe or socket; `ELOOP` if a component of a real path is now a symlink.
     """
     if not through_links:
         return OpenedFile(open_link_free(path, _OPEN_FLAGS))

@@ -87,12 +87,9 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Return True if the first bytes of a file without a byte order mark are not text.
-
-    A NUL alone does not make a file binary. NULs separate names in the output of `find -print0`, and occur in logs
-    after a crash.
-    """
+    """Return True if the first bytes of a file without a byte order mark are not text."""
     sample = head[:SNIFFED_BYTES]
+    # NULs also separate names in the output of `find -print0`, and occur in logs after a crash.
     if b"\0" in sample:
         return _NOT_BESIDE_NUL.search(sample) is not None or not sample.strip(b"\0") or not is_utf8(sample)
     size = len(sample)

@@ -108,16 +108,14 @@ def list_folder(
                 room -= len(line)
                 lines.append(line)
                 entries.append({"name": json_name, "type": type_, "size": size, "target": target})
-    except NotADirectoryError:
-        kind = workspace.kind_of(location)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        kind = workspace.kind_of(location) if isinstance(error, NotADirectoryError) else None
         if kind is None:
             raise missing_path_error(workspace, location, signal, folders=True) from None
         problem = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
             problem = "not a folder but a device, pipe or socket; these are never opened."
         raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {problem}") from None
-    except FileNotFoundError:
-        raise missing_path_error(workspace, location, signal, folders=True) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 

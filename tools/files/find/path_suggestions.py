@@ -155,10 +155,7 @@ class _NameContains(Everything):
 
 
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files inside a folder whose base names contain `text`, without regard to case.
-
-    Names that begin with the text come first, then the least deeply nested files.
-    """
+    """Return files in a folder whose base names contain `text` in any case: first at the beginning, then by depth."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     paths, folded_text = list[str](), text.casefold()
