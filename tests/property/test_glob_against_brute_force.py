@@ -66,7 +66,6 @@ def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths
         pattern = compile_patterns([f"{{{'/'.join(first)},{'/'.join(second)}}}"], ignore_case=ignore_case)
         walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
         position = pattern.start
-        assert position is not None
         found = {item.path for item in walk.files(walk.workspace.locate("."), position)}
         assert found == {
             path

@@ -170,7 +170,7 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
-        """Parse an ignore file, also in marked UTF-16 (as PowerShell's `>` writes it) or with old Macs' line endings."""
+        """Parse an ignore file, also in marked UTF-16 (from PowerShell's `>`) or with an old Mac's line endings."""
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)

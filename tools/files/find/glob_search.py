@@ -152,7 +152,7 @@ class PatternPosition:
                 numbers.update(self.pattern.reachable(next_number - 1))
             elif step(name):
                 numbers.update(self.pattern.reachable(next_number))
-        return self.pattern.position(frozenset(numbers))
+        return self.pattern.position(frozenset(numbers)) if numbers else None
 
     def enter_link(self, name: str) -> PatternPosition | None:
         """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
@@ -209,10 +209,8 @@ class PathPattern:
                 return
             number += 1
 
-    def position(self, numbers: frozenset[int]) -> PatternPosition | None:
+    def position(self, numbers: frozenset[int]) -> PatternPosition:
         """Return the position with these next steps; equal sets of steps share one position."""
-        if not numbers:
-            return None
         if numbers not in self._positions:
             steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
             next_steps = tuple((step, next_number, is_last) for step, next_number, is_last in steps if step is not None)
@@ -222,7 +220,7 @@ class PathPattern:
     def matches(self, path: str) -> bool:
         """Return True if a file matches. `path` is its relative path, with forward slashes."""
         *folders, name = path.split("/")
-        position = self.start
+        position: PatternPosition | None = self.start
         for folder in folders:
             position = position and position.enter(folder)
         return position is not None and bool(position.select([name]))
@@ -427,10 +425,7 @@ def find_files(
     older: list[str] = []
     try:
         for start, path_pattern in zip(starts, patterns, strict=True):
-            position = path_pattern.start
-            if position is None:
-                continue
-            for folder, selection in walk.through_links(start, position):
+            for folder, selection in walk.through_links(start, path_pattern.start):
                 base = os.path.join(folder.name, "")
                 for relative_path, is_link, info in walk.files(folder, selection, roots):
                     if info is None:

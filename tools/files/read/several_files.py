@@ -177,10 +177,8 @@ class FileSelection:
                 suggestion = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
                 self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
-    def _search(self, start: Location, wanted_files: Selection | None, literal_names: Iterable[str] = ()) -> None:
+    def _search(self, start: Location, wanted_files: Selection, literal_names: Iterable[str] = ()) -> None:
         """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
-        if wanted_files is None:
-            return
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))

@@ -98,12 +98,11 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     type_options: list[str] = []
     if query.glob is not None:
         pattern = compile_file_filter(query.glob)
-        position = pattern.start
-        if position is not None and query.glob.startswith("!"):
-            selection = folder_walk.ReducedSelection(selection, position)
-            position = None
-        elif position is not None:
-            selection, literal_names = position, pattern.literals
+        if query.glob.startswith("!"):
+            selection = folder_walk.ReducedSelection(selection, pattern.start)
+        else:
+            selection = position = pattern.start
+            literal_names = pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
             # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
             # syntax that ripgrep may interpret differently.
