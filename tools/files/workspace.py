@@ -21,15 +21,7 @@ from typing import NamedTuple
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.files import path_opener
-from tools.files.path_opener import (
-    TEMPORARY_PREFIX,
-    FileIdentity,
-    Folder,
-    NotRegularError,
-    OpenedFile,
-    PathKind,
-    is_temporary,
-)
+from tools.files.path_opener import FileIdentity, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 from tools.machine.cached_properties import cached_property
 from tools.text.file_names import parse_quoted_path, shown_path
 from tools.text.look_alikes import visible_form
@@ -205,7 +197,7 @@ class Workspace:
                 ToolErrorType.PATH_IGNORED,
                 f"'{shown_path(raw_path)}' belongs to this server; tools neither read nor write it. Use another path.",
             )
-        if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
+        if path_opener.TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
                 f"'{shown_path(raw_path)}' is named like the temporary files that writes create. Such files are "

@@ -131,7 +131,7 @@ _Step = Names | _PatternTree
 class PatternPosition:
     """The position of a folder in a pattern, with the possible next steps. Equivalent folders share one position."""
 
-    # The possible next steps: the matcher of each, the number of the step after it, and whether it is the last step
+    # The possible next steps: the matcher of each, its number, and whether it is the last step
     steps: tuple[tuple[_Step, int, bool], ...]
     pattern: PathPattern  # the pattern that the steps belong to
 
@@ -147,11 +147,11 @@ class PatternPosition:
     def enter(self, name: str) -> PatternPosition | None:
         """Return the position of a subfolder, or `None` if nothing in it can match."""
         numbers: set[int] = set()
-        for step, next_number, _ in self.steps:
+        for step, number, _ in self.steps:
             if isinstance(step, _PatternTree):
-                numbers.update(self.pattern.reachable(next_number - 1))
+                numbers.update(self.pattern.reachable(number))
             elif step(name):
-                numbers.update(self.pattern.reachable(next_number))
+                numbers.update(self.pattern.reachable(number + 1))
         return self.pattern.position(frozenset(numbers)) if numbers else None
 
     def enter_link(self, name: str) -> PatternPosition | None:
@@ -162,8 +162,7 @@ class PatternPosition:
     @property
     def leads_to_links(self) -> bool:
         """True if the rest of the pattern names a folder, which may be a symlink."""
-        numbers = [next_number - 1 for _, next_number, _ in self.steps]
-        return any(number <= self.pattern.last_named_folder(number) for number in numbers)
+        return any(number <= self.pattern.last_named_folder(number) for _, number, _ in self.steps)
 
     def covers(self, name: str) -> bool:
         """Return True if a folder with this name, or everything in it, matches. A walk then skips the folder."""
@@ -212,8 +211,8 @@ class PathPattern:
     def position(self, numbers: frozenset[int]) -> PatternPosition:
         """Return the position with these next steps; equal sets of steps share one position."""
         if numbers not in self._positions:
-            steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
-            next_steps = tuple((step, next_number, is_last) for step, next_number, is_last in steps if step is not None)
+            steps = ((self._steps[number], number, self._steps[number + 1] is None) for number in sorted(numbers))
+            next_steps = tuple((step, number, is_last) for step, number, is_last in steps if step is not None)
             self._positions[numbers] = PatternPosition(next_steps, self)
         return self._positions[numbers]
 

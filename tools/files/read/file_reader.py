@@ -16,15 +16,7 @@ from tools.files.path_opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import CharRange, LineRequest, Reading, Source, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
-from tools.files.text_encodings import (
-    SNIFFED_BYTES,
-    UTF_8,
-    count_lines,
-    eol_style,
-    has_short_lines,
-    marked_encoding,
-    shown_text,
-)
+from tools.files.text_encodings import UTF_8, count_lines, eol_style, has_short_lines, marked_encoding, shown_text
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
@@ -45,7 +37,7 @@ def read_beginning(file: OpenedFile, location: Location) -> Beginning:
         head = file.head(HEAD_BYTES)
     except OSError as error:
         raise explain(error, location.shown) from None
-    return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
+    return Beginning(head, detect(head, location.path))
 
 
 def read_path(

@@ -97,7 +97,7 @@ _TEXT_TYPE_BY_SUFFIX = {
 
 def detect(head: bytes, path: str) -> FileType:
     """Detect the type of a file by its first `SNIFFED_BYTES` bytes, then by its name."""
-    suffix = os.path.splitext(path)[1].lower()
+    head, suffix = head[:SNIFFED_BYTES], os.path.splitext(path)[1].lower()
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
@@ -105,7 +105,7 @@ def detect(head: bytes, path: str) -> FileType:
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
         if mime_type is None:
-            is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head[:SNIFFED_BYTES]))
+            is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head))
             # A file of another format may contain a PDF header.
             may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _BINARY_SUFFIXES)
             if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
