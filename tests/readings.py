@@ -26,7 +26,9 @@ def read_file(
     with context.workspace.open_file(location) as opened:
         limits = limits or Limits()
         wanted = LineRequest(offset, limit or limits.read_lines, limits, AbortSignal())
-        return read(opened, location, read_beginning(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
+        return read(
+            opened, location, *read_beginning(opened, location), wanted, media, pages=pages, pdf_seconds=seconds
+        )
 
 
 def text_of(reading: Reading) -> str:

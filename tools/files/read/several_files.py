@@ -283,8 +283,8 @@ class Batch:
                 self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
                 return
         with self._open(location) as file:
-            beginning = read_beginning(file, location)
-            kind = beginning.type.kind
+            file_type, head = read_beginning(file, location)
+            kind = file_type.kind
             if kind is FileKind.BINARY:
                 self.skipped.append((path, "binary file"))
                 return
@@ -299,7 +299,7 @@ class Batch:
                     self.unread_files.append(candidate)
                     return
             start_time = time.monotonic()
-            reading = read(file, location, beginning, request, self.media, pdf_seconds=self._pdf_seconds)
+            reading = read(file, location, file_type, head, request, self.media, pdf_seconds=self._pdf_seconds)
             if kind not in TEXT_KINDS:
                 # PDF files share one time budget.
                 self._pdf_seconds -= time.monotonic() - start_time
