@@ -250,18 +250,17 @@ def parse_notebook(text: str) -> Notebook:
         raise NotANotebookError("it is JSON, but not a notebook") from None
     if not lists or any(cell_list.parts.brackets != "[]" for cell_list in lists):
         raise NotANotebookError("it is JSON without a list of cells")
-    facts = {part.key: part.value for part in top.parts}
     cells = [mapping(part.value) for cell_list in lists for part in cell_list.parts.parts]
     if not all(cells):
         raise NotANotebookError("one of its cells is not an object, or is empty")
-    minor = facts.get("nbformat_minor")
+    minor = top.find("nbformat_minor")
     languages = (language for cell in cells if isinstance(language := cell.get("language"), str))
     is_new = top.find("cells") is not None
     has_ids = any("id" in cell for cell in cells)
     return Notebook(
         text,
         4 if is_new else 3,
-        is_new and (has_ids or (isinstance(minor, int) and minor >= 5)),
+        is_new and (has_ids or (minor is not None and isinstance(minor.value, int) and minor.value >= 5)),
         next(languages, "python"),
         tuple(lists),
     )
