@@ -243,7 +243,7 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def possible_decodings(data: bytes) -> dict[str, set[str]]:
-    """Return the texts that `shown_text` may show for bytes, each with its encodings. Much faster than `guess`."""
+    """Return what `shown_text` may show for bytes other than UTF-8, with the encodings. Much faster than `guess`."""
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
     encodings_by_text = {data.decode("utf-8", "replace"): {UNKNOWN.name}}

@@ -586,10 +586,12 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        return self._contents.get(real_path)
+        with self._lock:
+            return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        return self._replaced.get(real_path)
+        with self._lock:
+            return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
         """Return True on the first call with this key, usually a path. Used to give each warning only once."""
@@ -601,4 +603,5 @@ class ReadLedger:
         return is_first
 
     def get(self, real_path: str) -> SeenFile | None:
-        return self._seen.get(real_path)
+        with self._lock:
+            return self._seen.get(real_path)
