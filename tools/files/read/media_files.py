@@ -1,6 +1,6 @@
 """Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The name counts only if the content has no signature. The operating system's table of types differs between machines.
+The name counts only if the content has no signature. The table of types is fixed, because systems have different ones.
 """
 
 from __future__ import annotations
