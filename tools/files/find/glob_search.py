@@ -107,7 +107,6 @@ _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
 Names = Callable[[str], bool]  # tests a name, or a path with several components
 
 
-@dataclass(frozen=True, slots=True)
 class _PatternTree:
     """`**`: any number of folders."""
 
