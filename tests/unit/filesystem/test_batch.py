@@ -34,7 +34,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(root: Path) -> list[Candidate]:
+def candidates(root: Path) -> list[Candidate]:
     """Three files of one folder, as a walk has found them, and one of the folder above."""
     (root / "inside").mkdir()
     for name in NAMES:
@@ -56,7 +56,7 @@ def become_folder(path: Path) -> None:
     path.mkdir()
 
 
-def shown(batch: Batch) -> str:
+def text_of(batch: Batch) -> str:
     return "".join(part.text for part in batch.parts if isinstance(part, TextPart))
 
 
@@ -85,49 +85,49 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     Path(path).write_bytes(content)
     batch = read(context, [Candidate(path, None)])
     location = context.workspace.at(path)
-    with context.workspace.open_file(location) as opened:
-        wanted = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
-        alone = content_of(opened, location, *read_beginning(opened, location), wanted, context.media)
-        identity = identity_of(opened.info)
-    [part] = alone.parts
+    with context.workspace.open_file(location) as file:
+        request = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
+        reading = content_of(file, location, *read_beginning(file, location), request, context.media)
+        identity = identity_of(file.info)
+    [part] = reading.parts
     assert isinstance(part, TextPart)
-    is_cut = alone.truncated or alone.shortened
-    assert shown(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only part' if is_cut else part.text}")
-    assert shown(batch).endswith(f"{part.text}\n\n")
+    is_cut = reading.truncated or reading.shortened
+    assert text_of(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only part' if is_cut else part.text}")
+    assert text_of(batch).endswith(f"{part.text}\n\n")
     assert context.client.reads is not None
-    assert context.client.reads.get(path) == SeenFile(identity, alone.sha256)
-    assert alone.sha256 == hashlib.sha256(content).hexdigest()
+    assert context.client.reads.get(path) == SeenFile(identity, reading.sha256)
+    assert reading.sha256 == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_found_file_that_became_a_link_leading_out_is_skipped(
-    name: str, root: Path, outside: Path, context: ToolContext, found: list[Candidate]
+    name: str, root: Path, outside: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     (outside / "far.txt").write_text("far away")
     (root / "inside" / name).unlink()
     (root / "inside" / name).symlink_to(outside / "far.txt")
-    batch = read(context, found)
-    assert batch.read_paths == [file.path for file in found if not file.path.endswith(name)]
+    batch = read(context, candidates)
+    assert batch.read_paths == [file.path for file in candidates if not file.path.endswith(name)]
     [(path, reason)] = batch.skipped
     assert path == str(root / "inside" / name)
     assert "outside" in reason
-    assert "far away" not in shown(batch)
+    assert "far away" not in text_of(batch)
 
 
 @pytest.mark.requirement("paths.exchanged")
 def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
-    root: Path, outside: Path, context: ToolContext, found: list[Candidate]
+    root: Path, outside: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     for name in NAMES:
         (outside / name).write_text("far away")
     (root / "inside").rename(root / "before")
     (root / "inside").symlink_to(outside)
-    batch = read(context, found)
+    batch = read(context, candidates)
     assert batch.read_paths == [str(root / "z.txt")]
     assert [path for path, _ in batch.skipped] == [str(root / "inside" / name) for name in NAMES]
     assert all("outside" in reason for _, reason in batch.skipped)
-    assert "far away" not in shown(batch)
+    assert "far away" not in text_of(batch)
 
 
 @pytest.mark.requirement("many.skipped")
@@ -137,24 +137,24 @@ def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
     ids=["gone", "folder"],
 )
 def test_the_reason_is_told_for_a_later_file_of_a_folder_as_for_the_first(
-    exchange: Callable[[Path], None], reason: str, context: ToolContext, found: list[Candidate]
+    exchange: Callable[[Path], None], reason: str, context: ToolContext, candidates: list[Candidate]
 ) -> None:
-    first, _, last, above = found
+    first, _, last, outer_file = candidates
     for file in (first, last):
         exchange(Path(file.path))
-    batch = read(context, found)
+    batch = read(context, candidates)
     assert [path for path, _ in batch.skipped] == [first.path, last.path]
-    assert all(reason in told for _, told in batch.skipped)
-    assert batch.read_paths == [found[1].path, above.path]
+    assert all(reason in skip_reason for _, skip_reason in batch.skipped)
+    assert batch.read_paths == [candidates[1].path, outer_file.path]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux shows them")
 @pytest.mark.requirement("many.skipped")
-def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, found: list[Candidate]) -> None:
+def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, candidates: list[Candidate]) -> None:
     (root / "inside" / "b.txt").unlink()
-    before = os.listdir("/proc/self/fd")
-    assert len(read(context, found).read_paths) == len(found) - 1
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    descriptors = os.listdir("/proc/self/fd")
+    assert len(read(context, candidates).read_paths) == len(candidates) - 1
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
 @pytest.mark.parametrize("asks_for_stream", [False, True], ids=["head", "stream"])
@@ -162,12 +162,12 @@ def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, foun
 @pytest.mark.requirement("many.skipped")
 def test_an_opened_file_is_closed_whether_or_not_its_stream_was_used(root: Path, asks_for_stream: bool) -> None:
     (root / "a.txt").write_text("text")
-    before = os.listdir("/proc/self/fd")
-    with open_regular(str(root / "a.txt")) as opened:
-        assert opened.head(2) == b"te"
-        assert not asks_for_stream or opened.stream.read() == b"text"
-        assert len(os.listdir("/proc/self/fd")) == len(before) + 1
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    descriptors = os.listdir("/proc/self/fd")
+    with open_regular(str(root / "a.txt")) as file:
+        assert file.head(2) == b"te"
+        assert not asks_for_stream or file.stream.read() == b"text"
+        assert len(os.listdir("/proc/self/fd")) == len(descriptors) + 1
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names, nor links without rights")
@@ -178,9 +178,9 @@ def test_only_regular_files_are_opened_in_an_open_folder(root: Path) -> None:
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
     with open_folder(str(root)) as folder:
-        with folder.open_file("a.txt") as opened:
-            assert opened.head(10) == b"text"
-            assert stat.S_ISREG(opened.info.st_mode)
+        with folder.open_file("a.txt") as file:
+            assert file.head(10) == b"text"
+            assert stat.S_ISREG(file.info.st_mode)
         for name in ("folder", "pipe"):
             with pytest.raises(NotRegularError):
                 folder.open_file(name)

@@ -32,10 +32,10 @@ async def test_what_was_planned_is_kept_during_the_question_only_while_it_is_sma
 async def test_a_plan_for_other_parameters_is_not_executed(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\n")
     tool = EditTool()
-    asked = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "asked"})
-    other = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "other"})
-    await tool.should_confirm_execute(asked, context)
-    await tool.execute(other, context)
+    confirmed_params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "asked"})
+    executed_params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "other"})
+    await tool.should_confirm_execute(confirmed_params, context)
+    await tool.execute(executed_params, context)
     assert (root / "a.txt").read_text() == "other\n"
 
 

@@ -27,7 +27,7 @@ def complete(root: Path, start: str = "", folder: str = ".", limit: int = 100) -
     return entries_that_start_with(workspace, workspace.locate(folder), start, limit, AbortSignal())
 
 
-def below(root: Path, text: str, limit: int = 100) -> Candidates:
+def files_below(root: Path, text: str, limit: int = 100) -> Candidates:
     workspace = Workspace([str(root)])
     return files_containing(workspace, workspace.locate("."), text, limit, AbortSignal())
 
@@ -117,10 +117,10 @@ def test_only_the_folder_that_is_typed_is_listed(root: Path) -> None:
 def test_a_long_folder_is_cut_and_the_number_is_told(root: Path) -> None:
     for number in range(250):
         (root / f"file{number:03}").write_text("")
-    found = complete(root, "file", limit=100)
-    assert len(found.names) == 100
-    assert found.names[0] == "file000"
-    assert (found.total, found.partial) == (250, False)
+    candidates = complete(root, "file", limit=100)
+    assert len(candidates.names) == 100
+    assert candidates.names[0] == "file000"
+    assert (candidates.total, candidates.partial) == (250, False)
 
 
 @pytest.mark.requirement("completion.entries")
@@ -136,7 +136,7 @@ def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
     assert complete(root).names == ("docs/", "a.txt", ".coretoolsignore", ".gitignore")
     assert complete(root, folder="dist").names == ("a.txt",), "named outright, as for a listing"
     assert complete(root, folder="secrets") == Candidates()
-    assert below(root, "a.").names == ("a.txt", "docs/a.txt")
+    assert files_below(root, "a.").names == ("a.txt", "docs/a.txt")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and pipes")
@@ -175,16 +175,16 @@ def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: P
     for path in ("a/b/application.py", "x/my_app.py", "a/app.py", "a/other.py", "node_modules/app.js"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("x")
-    assert below(root, "APP").names == ("a/app.py", "a/b/application.py", "x/my_app.py")
-    assert below(root, "app", limit=1) == Candidates(("a/app.py",), 3)
+    assert files_below(root, "APP").names == ("a/app.py", "a/b/application.py", "x/my_app.py")
+    assert files_below(root, "app", limit=1) == Candidates(("a/app.py",), 3)
 
 
 @pytest.mark.requirement("completion.entries")
 def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
     for number in range(1_050):
         (root / f"file{number}").write_text("")
-    found = below(root, "file")
-    assert (len(found.names), found.total, found.partial) == (100, 1_000, True)
+    candidates = files_below(root, "file")
+    assert (len(candidates.names), candidates.total, candidates.partial) == (100, 1_000, True)
 
 
 @pytest.mark.requirement("completion.entries")
@@ -192,9 +192,9 @@ def test_a_cancelled_look_below_ends(root: Path) -> None:
     (root / "file").write_text("")
     workspace, signal = Workspace([str(root)]), AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         files_containing(workspace, workspace.locate("."), "file", 100, signal)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.anyio
@@ -203,6 +203,6 @@ async def test_a_folder_outside_the_workspace_is_refused(root: Path, context: To
     tool = CompletePathTool()
     params = tool.validate_tool_params({"path": str(root.parent), "start": ""})
     assert tool.get_description(params, context).startswith("Complete a path in ")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, context)
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE

@@ -49,12 +49,12 @@ async def refusal(context: ToolContext, **arguments: Any) -> ToolError:
     """The same failure from the preview and from the execution."""
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", **arguments})
-    with pytest.raises(ToolError) as asked:
+    with pytest.raises(ToolError) as preview_error:
         await tool.should_confirm_execute(params, context)
-    with pytest.raises(ToolError) as executed:
+    with pytest.raises(ToolError) as execution_error:
         await tool.execute(params, context)
-    assert asked.value.message == executed.value.message
-    return executed.value
+    assert preview_error.value.message == execution_error.value.message
+    return execution_error.value
 
 
 def facts(result: ToolResult) -> dict[str, Any]:
@@ -69,10 +69,10 @@ async def test_one_place_is_replaced_and_shown(root: Path, context: ToolContext)
     result = await edit(context, old_string="line 15\n", new_string="changed\nadded\n")
     after = path.read_bytes()
     assert after.decode().splitlines()[13:17] == ["line 14", "changed", "added", "line 16"]
-    shown = "line 10\nline 11\nline 12\nline 13\nline 14\nchanged\nadded\nline 16\nline 17"
+    region = "line 10\nline 11\nline 12\nline 13\nline 14\nchanged\nadded\nline 16\nline 17"
     text = str(result.llm_content)
     assert text.startswith(f"Edited {path}: 1 replacement, +2 -1 lines; now {len(after)} bytes, utf-8, lf.")
-    assert f"---\n{shown}" in text
+    assert f"---\n{region}" in text
     assert facts(result) == {
         "path": str(path),
         "created": False,
@@ -131,15 +131,15 @@ async def test_every_match_is_replaced_on_demand(spelling: str, value: Any, root
 @pytest.mark.requirement("edit.literal")
 async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x x x\n")
-    for expected in (1, 2, "4"):
-        error = await refusal(context, old_string="x", new_string="y", expected_replacements=expected)
+    for count in (1, 2, "4"):
+        error = await refusal(context, old_string="x", new_string="y", expected_replacements=count)
         assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
         assert "is 3 (lines " in error.message
     await edit(context, old_string="x", new_string="y", expected_replacements="3", instruction="ignored")
     assert (root / "a.txt").read_text() == "y y y\n"
-    with pytest.raises(InvalidToolParamsError, match="greater than or equal to 1, got -1") as caught:
+    with pytest.raises(InvalidToolParamsError, match="greater than or equal to 1, got -1") as error_info:
         await edit(context, old_string="y", new_string="z", expected_replacements=-1)
-    assert "Unknown:" not in caught.value.message
+    assert "Unknown:" not in error_info.value.message
 
 
 METHOD = "c:\n    def f():\n        a\n"
@@ -158,10 +158,10 @@ async def test_an_indentation_of_neither_the_file_nor_the_old_text_is_refused(
 ) -> None:
     before, old, new = change
     (root / "a.txt").write_text(before)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await edit(context, old_string=old, new_string=new)
-    assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
-    assert "the file's indentation" in caught.value.message
+    assert error_info.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
+    assert "the file's indentation" in error_info.value.message
     assert (root / "a.txt").read_text() == before
 
 
@@ -184,10 +184,10 @@ async def test_indentation_that_stands_before_the_match_is_not_added_twice_to_li
     change: tuple[str, str, str, str], root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
-    for name, above in (("a.txt", ""), ("b.txt", "x\n" * 1_000)):  # near the beginning, and far behind it
-        (root / name).write_text(above + before)
+    for name, prefix in (("a.txt", ""), ("b.txt", "x\n" * 1_000)):  # near the beginning, and far behind it
+        (root / name).write_text(prefix + before)
         await edit(context, file_path=name, old_string=old, new_string=new)
-        assert (root / name).read_text() == above + after
+        assert (root / name).read_text() == prefix + after
 
 
 @pytest.mark.requirement("edit.relaxed")
@@ -484,17 +484,17 @@ async def test_a_stale_edit_is_told_which_lines_are_different(root: Path, contex
     path, reader = root / "a.txt", ReadFileTool()
     old = [f"line {number}" for number in range(1, 31)]
 
-    async def stale(new: list[str]) -> str:
+    async def stale_message(new: list[str]) -> str:
         path.write_text("\n".join(old) + "\n")
         await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
         path.write_text("\n".join(new) + "\n")
         return (await refusal(context, old_string="line 9", new_string="9")).message
 
-    assert "(now different: lines 2-3, 20)" in await stale([*old[:1], "x", "y", *old[3:19], "z", *old[20:]])
-    assert "(now different: line 5)" in await stale([*old[:4], *old[6:]])
-    assert "(now different: lines 1, 32)" in await stale(["new", *old, "last"])
-    changed = await stale([f"{line}!" if number % 2 else line for number, line in enumerate(old)])
-    assert "(now different: lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and more)" in changed
+    assert "(now different: lines 2-3, 20)" in await stale_message([*old[:1], "x", "y", *old[3:19], "z", *old[20:]])
+    assert "(now different: line 5)" in await stale_message([*old[:4], *old[6:]])
+    assert "(now different: lines 1, 32)" in await stale_message(["new", *old, "last"])
+    message = await stale_message([f"{line}!" if number % 2 else line for number, line in enumerate(old)])
+    assert "(now different: lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and more)" in message
 
 
 @pytest.mark.requirement("edit.stale")
@@ -503,8 +503,8 @@ async def test_of_a_file_that_may_not_be_read_no_lines_are_told(root: Path, cont
     reader = ReadFileTool()
     await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
     (root / "a.txt").write_text("new\n")
-    hidden = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
-    error = await refusal(replace(context, workspace=hidden), old_string="old", new_string="x")
+    workspace = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
+    error = await refusal(replace(context, workspace=workspace), old_string="old", new_string="x")
     assert error.code is ToolErrorType.PATH_IGNORED
     assert "different" not in error.message
 
@@ -573,9 +573,9 @@ async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext)
     params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "1"})
     await tool.should_confirm_execute(params, context)
     context.signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, context)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
     assert os.listdir(root) == ["a.txt"]
     assert (root / "a.txt").read_text() == "one\n"
 
@@ -639,7 +639,7 @@ async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, c
 
 @pytest.mark.requirement("edit.description")
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "description"),
     [
         ("a = 1", "a = 2", "Edit src/a.py: a = 1 => a = 2"),
         ("first\nsecond", "x" * 40, f"Edit src/a.py: first... => {'x' * 30}..."),
@@ -647,10 +647,10 @@ async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, c
         ("same", "same", "No changes to src/a.py"),
     ],
 )
-async def test_the_description_is_short(old: str, new: str, expected: str, context: ToolContext) -> None:
+async def test_the_description_is_short(old: str, new: str, description: str, context: ToolContext) -> None:
     tool = EditTool()
     params = tool.validate_tool_params({"path": "src/a.py", "old_string": old, "new_string": new})
-    assert tool.get_description(params, context) == expected
+    assert tool.get_description(params, context) == description
 
 
 @pytest.mark.requirement("edit.description")
@@ -676,9 +676,9 @@ async def test_an_edit_whose_result_would_be_huge_is_refused_before_it_is_built(
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_text("a line of text here\n" * 50_000)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await edit(context, old_string="e", new_string="Z" * 10_000, replace_all=True)
-    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert error_info.value.code is ToolErrorType.FILE_TOO_LARGE
     assert (root / "a.txt").stat().st_size == 1_000_000
 
 
@@ -705,12 +705,12 @@ async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_
     (root / "b.txt").write_text("same\n")
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "same", "new_string": "other"})
-    confirmed = await tool.should_confirm_execute(params, context)
+    details = await tool.should_confirm_execute(params, context)
     (root / "a.txt").unlink()
     (root / "a.txt").symlink_to("b.txt")
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(params, replace(context, confirmed=confirmed, memo={}))
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    with pytest.raises(ToolError) as error_info:
+        await tool.execute(params, replace(context, confirmed=details, memo={}))
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "b.txt").read_text() == "same\n"
 
 
@@ -719,13 +719,13 @@ async def test_more_matches_than_one_edit_changes_are_counted_and_refused(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (text_edit, text_match):
-        monkeypatch.setattr(module, "MAX_MATCHES", most := 1_000)
+        monkeypatch.setattr(module, "MAX_MATCHES", limit := 1_000)
     path = root / "a.txt"
-    path.write_text("ab" * (most + 7))
+    path.write_text("ab" * (limit + 7))
     error = await refusal(context, old_string="ab", new_string="c", replace_all=True)
     assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
-    assert f"{most + 7:,} times" in error.message
-    assert path.read_text() == "ab" * (most + 7)
+    assert f"{limit + 7:,} times" in error.message
+    assert path.read_text() == "ab" * (limit + 7)
 
 
 @pytest.mark.requirement("edit.ambiguous")

@@ -49,14 +49,14 @@ async def files(context: ToolContext, pattern: str, **arguments: Any) -> list[st
 
 
 async def code_of(context: ToolContext, pattern: str, **arguments: Any) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await run(context, pattern, **arguments)
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("glob.patterns")
 @pytest.mark.parametrize(
-    ("pattern", "expected"),
+    ("pattern", "paths"),
     [
         ("*.py", ["a.py"]),
         ("**/*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
@@ -77,9 +77,9 @@ async def code_of(context: ToolContext, pattern: str, **arguments: Any) -> ToolE
         ("**/nothing", []),
     ],
 )
-async def test_patterns_find_what_they_say(root: Path, context: ToolContext, pattern: str, expected: list[str]) -> None:
+async def test_patterns_find_what_they_say(root: Path, context: ToolContext, pattern: str, paths: list[str]) -> None:
     make(root, "a.py", "src/b.py", "src/b.test.ts", "src/deep/c.py", "src/deep/d.ts", "docs/READ ME.md", ".hidden")
-    assert await files(context, pattern) == expected
+    assert await files(context, pattern) == paths
 
 
 @pytest.mark.requirement("glob.patterns")
@@ -231,8 +231,8 @@ async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: Too
         f"{root}/src/b.txt",
     ]
     assert result.return_display == "Found 2 matching files"
-    within = await run(context, "b.txt", path="src")
-    assert str(within.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src:\n')
+    folder_result = await run(context, "b.txt", path="src")
+    assert str(folder_result.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src:\n')
 
 
 @pytest.mark.requirement("glob.text")
@@ -245,19 +245,19 @@ async def test_a_pattern_that_names_a_folder_or_stays_at_the_top_gets_a_hint(roo
 @pytest.mark.requirement("glob.pages")
 async def test_a_long_list_is_cut_and_its_pages_are_the_whole(root: Path, context: ToolContext) -> None:
     make(root, *[f"{number:03}{'x' * 60}.txt" for number in range(130)])
-    seen: list[str] = []
+    paths: list[str] = []
     offset: int | None = 0
     while offset is not None:
         result = await run(context, "*.txt", offset=offset)
         assert result.structured is not None
         assert len(str(result.llm_content).encode()) < 8_000
         assert result.structured["total"] == 130
-        seen += result.structured["files"]
+        paths += result.structured["files"]
         offset = result.structured["next_offset"]
-    assert len(set(seen)) == 130
-    two = await run(context, "*.txt", limit=2)
-    assert "[128 more files not shown; continue with offset=2]" in str(two.llm_content)
-    assert str(two.return_display).endswith("(truncated)")
+    assert len(set(paths)) == 130
+    limited = await run(context, "*.txt", limit=2)
+    assert "[128 more files not shown; continue with offset=2]" in str(limited.llm_content)
+    assert str(limited.return_display).endswith("(truncated)")
 
 
 @pytest.mark.requirement("glob.roots")
@@ -266,14 +266,14 @@ async def test_all_roots_are_searched_once_and_a_path_narrows(root: Path, tmp_pa
     make(root, "a.txt", "inner/b.txt")
     make(second, "c.txt")
     workspace = Workspace([str(root), str(root / "inner"), str(second)])
-    several = replace(context, workspace=workspace)
-    result = await run(several, "**/*.txt")
+    several_roots = replace(context, workspace=workspace)
+    result = await run(several_roots, "**/*.txt")
     assert result.structured is not None
     assert result.structured["files"] == sorted(
         [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second / "c.txt")]
     )
     assert "across 3 workspace directories" in str(result.llm_content)
-    assert await files(several, "**/*.txt", path="inner") == ["inner/b.txt"]
+    assert await files(several_roots, "**/*.txt", path="inner") == ["inner/b.txt"]
 
 
 @pytest.mark.requirement("glob.refused")
@@ -291,9 +291,9 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
 @pytest.mark.requirement("glob.refused")
 async def test_without_a_root_the_setting_to_add_is_named(context: ToolContext) -> None:
     rootless = replace(context, workspace=Workspace([], "Start the server with --workspace."))
-    with pytest.raises(ToolError, match="--workspace") as caught:
+    with pytest.raises(ToolError, match="--workspace") as error_info:
         await run(rootless, "*")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("glob.roots")
@@ -330,7 +330,7 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
 
 @pytest.mark.requirement("glob.dialect")
 @each_of(
-    "pattern, told",
+    "pattern, hint_part",
     [
         ("*.c,*.h", "'{*.c,*.h}'"),
         ("*.c, *.h", "'{*.c,*.h}'"),
@@ -345,9 +345,9 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
         ("app/[id]/(group)/page.tsx", ""),
     ],
 )
-def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, told: str) -> None:
+def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, hint_part: str) -> None:
     hint = glob_hint(pattern)
-    assert told in hint if told else not hint
+    assert hint_part in hint if hint_part else not hint
 
 
 @pytest.mark.requirement("glob.dialect")

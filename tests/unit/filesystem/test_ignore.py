@@ -46,10 +46,10 @@ def test_rules_above_the_root_count_as_far_as_the_repository_goes(tmp_path: Path
     (outer / ".gitignore").write_text("*.py\n")
     root = outer / "repo" / "sub"
     (root / "gen").mkdir(parents=True)
-    here = scope(root)
-    assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("gen", is_folder=True) is HiddenBy.GIT
-    assert here.hides("a.py", is_folder=False) is None
+    rules = scope(root)
+    assert rules.hides("a.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("gen", is_folder=True) is HiddenBy.GIT
+    assert rules.hides("a.py", is_folder=False) is None
 
 
 @pytest.mark.requirement("ignore.repository")
@@ -58,10 +58,10 @@ def test_an_inner_repository_has_its_own_rules_only(root: Path) -> None:
     inner = root / "inner"
     repository(inner, "*.tmp\n")
     (inner / ".git" / "info" / "exclude").write_text("secret\n")
-    here = scope(root, "inner")
-    assert here.hides("a.log", is_folder=False) is None
-    assert here.hides("a.tmp", is_folder=False) is HiddenBy.GIT
-    assert here.hides("secret", is_folder=False) is HiddenBy.GIT
+    rules = scope(root, "inner")
+    assert rules.hides("a.log", is_folder=False) is None
+    assert rules.hides("a.tmp", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("secret", is_folder=False) is HiddenBy.GIT
 
 
 @pytest.mark.requirement("ignore.repository")
@@ -103,10 +103,10 @@ def test_each_agent_ignore_file_of_the_root_counts_without_a_repository(root: Pa
 def test_a_negation_in_an_agent_ignore_file_brings_back_what_git_hides(root: Path) -> None:
     repository(root, "*.log\nbuild/\n")
     (root / ".qwenignore").write_text("!keep.log\n!build/\n")
-    here = scope(root)
-    assert here.hides("keep.log", is_folder=False) is None
-    assert here.hides("other.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("build", is_folder=True) is None
+    rules = scope(root)
+    assert rules.hides("keep.log", is_folder=False) is None
+    assert rules.hides("other.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("build", is_folder=True) is None
 
 
 @pytest.mark.requirement("ignore.files")
@@ -144,10 +144,10 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
             file.write_text("#" * (MAX_IGNORE_FILE_BYTES + 1))
     (root / "a.txt").write_text("a")
     workspace = Workspace([str(root)])
-    for look in (agent_ignore_file, partial(refuse_hidden, participle="read")):
-        with pytest.raises(ToolError, match="unknown what it hides") as caught:
-            look(workspace, workspace.locate("a.txt"))
-        assert caught.value.code is ToolErrorType.PATH_IGNORED
+    for check in (agent_ignore_file, partial(refuse_hidden, participle="read")):
+        with pytest.raises(ToolError, match="unknown what it hides") as error_info:
+            check(workspace, workspace.locate("a.txt"))
+        assert error_info.value.code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("ignore.bounded")
@@ -193,10 +193,10 @@ def test_a_later_agent_file_overrules_an_earlier_one(root: Path) -> None:
 @pytest.mark.requirement("ignore.like_git")
 def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     repository(root, "caf?\ncaf\u00e9.txt\n")
-    here = scope(root)
-    assert here.hides("cafe", is_folder=False) is HiddenBy.GIT
-    assert here.hides("caf\u00e9", is_folder=False) is None
-    assert here.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
+    rules = scope(root)
+    assert rules.hides("cafe", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("caf\u00e9", is_folder=False) is None
+    assert rules.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
 
 
 @pytest.mark.requirement("ignore.like_git")
@@ -232,31 +232,44 @@ def test_a_file_in_a_hidden_folder_is_not_brought_back_by_its_name(root: Path) -
     assert agent_ignore_file(workspace, workspace.locate("secret/notes.md")) == ".qwenignore"
 
 
-ODD = ["[[:alpha:]]", "[[]", "[z-a]", "[a", "[!]", "[a\\]b]", "[ -~]", "[a&&b]", "a\\", "!a\\", "x/\\/y", "?" * 5_000]
+ODD_PATTERNS = [
+    "[[:alpha:]]",
+    "[[]",
+    "[z-a]",
+    "[a",
+    "[!]",
+    "[a\\]b]",
+    "[ -~]",
+    "[a&&b]",
+    "a\\",
+    "!a\\",
+    "x/\\/y",
+    "?" * 5_000,
+]
 """Patterns that `pathspec` refuses, drops without a word, or reads otherwise than git."""
 
 
 @pytest.mark.requirement("ignore.odd_lines")
-@pytest.mark.parametrize("pattern", ODD)
+@pytest.mark.parametrize("pattern", ODD_PATTERNS)
 def test_a_pattern_that_is_not_understood_hides_the_folder_of_an_agent_ignore_file(root: Path, pattern: str) -> None:
     (root / "sub").mkdir()
     (root / "sub" / ".geminiignore").write_text(f"# first\n*.key\n{pattern}\n")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="has a pattern on line 3 that is not understood") as caught:
+    with pytest.raises(ToolError, match="has a pattern on line 3 that is not understood") as error_info:
         agent_ignore_file(workspace, workspace.locate("sub/open.txt"))
-    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert error_info.value.code is ToolErrorType.PATH_IGNORED
     assert agent_ignore_file(workspace, workspace.locate("open.txt")) is None
 
 
 @pytest.mark.requirement("ignore.odd_lines")
-@pytest.mark.parametrize("pattern", ODD)
+@pytest.mark.parametrize("pattern", ODD_PATTERNS)
 def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_the_log_tells(
     root: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     repository(root, f"{pattern}\n*.log\n")
-    here = scope(root)
-    assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("a", is_folder=False) is None
+    rules = scope(root)
+    assert rules.hides("a.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("a", is_folder=False) is None
     assert "the pattern on line 1 of an ignore file is not understood" in caplog.text
 
 

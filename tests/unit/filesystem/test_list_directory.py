@@ -39,9 +39,9 @@ def entries(result: ToolResult) -> list[str]:
 
 
 async def code_of(context: ToolContext, path: str, **arguments: Any) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await ls(context, path, **arguments)
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("ls.entries")
@@ -221,8 +221,8 @@ async def test_a_second_root_is_listed(root: Path, tmp_path: Path, context: Tool
     second = tmp_path / "second"
     second.mkdir()
     (second / "b").write_text("")
-    both = replace(context, workspace=Workspace([str(root), str(second)]))
-    assert entries(await ls(both, str(second))) == ["b"]
+    two_roots = replace(context, workspace=Workspace([str(root), str(second)]))
+    assert entries(await ls(two_roots, str(second))) == ["b"]
 
 
 @pytest.mark.requirement("ls.errors")
@@ -249,14 +249,14 @@ async def test_a_long_listing_is_cut_and_its_pages_are_the_whole(root: Path, con
     assert lines(first)[0] == f"Listed 250 items in {root}:"
     assert lines(first)[-1] == "[150 more items not shown; continue with offset=100]"
     assert str(first.return_display).endswith("(truncated)")
-    seen: list[str] = []
+    names: list[str] = []
     offset: int | None = 0
     while offset is not None:
         page = await ls(context, offset=offset)
         assert page.structured is not None
-        seen += entries(page)
+        names += entries(page)
         offset = page.structured["next_offset"]
-    assert seen == [f"f{number:03}" for number in range(250)]
+    assert names == [f"f{number:03}" for number in range(250)]
 
 
 @pytest.mark.requirement("ls.pages")
@@ -265,24 +265,24 @@ async def test_limit_and_the_servers_limit_count(root: Path, context: ToolContex
         (root / name).write_text("")
     assert entries(await ls(context, limit=2)) == ["a", "b"]
     assert entries(await ls(replace(context, limits=Limits(list_entries=1)))) == ["a"]
-    past = await ls(context, offset=9)
-    assert entries(past) == []
-    assert "offset 9 is past the end" in str(past.llm_content)
+    empty_page = await ls(context, offset=9)
+    assert entries(empty_page) == []
+    assert "offset 9 is past the end" in str(empty_page.llm_content)
 
 
 @pytest.mark.requirement("ls.pages")
 async def test_the_text_stays_under_8_kb_whatever_the_names(root: Path, context: ToolContext) -> None:
     for number in range(120):
         (root / (f"{number:03}" + "x" * 200)).write_text("")
-    seen: list[str] = []
+    names: list[str] = []
     offset: int | None = 0
     while offset is not None:
         page = await ls(context, offset=offset, limit=1000)
         assert page.structured is not None
         assert len(str(page.llm_content).encode()) < 8_000
-        seen += entries(page)
+        names += entries(page)
         offset = page.structured["next_offset"]
-    assert len(seen) == 120
+    assert len(names) == 120
 
 
 @pytest.mark.requirement("ls.errors")

@@ -10,12 +10,12 @@ from tools.files.text_encodings import UNKNOWN
 
 
 def match(text: str, old: str) -> TextMatch:
-    found = find_match(Haystack(text), old)
-    assert found is not None
-    return found
+    text_match = find_match(Haystack(text), old)
+    assert text_match is not None
+    return text_match
 
 
-def matched(text: str, old: str) -> list[str]:
+def matched_texts(text: str, old: str) -> list[str]:
     return [text[span.start : span.end] for span in match(text, old).spans]
 
 
@@ -48,20 +48,20 @@ def matched(text: str, old: str) -> list[str]:
 )
 def test_each_strategy_finds_what_it_forgives(text: str, old: str, strategy: Strategy, slices: list[str]) -> None:
     assert match(text, old).strategy is strategy
-    assert matched(text, old) == slices
+    assert matched_texts(text, old) == slices
 
 
 @pytest.mark.requirement("edit.strategies")
 def test_an_earlier_strategy_wins_over_more_matches_of_a_later_one() -> None:
     text = "a = 1\na = 1  \na\u00a0= 1\n"
     assert match(text, "a = 1\n").strategy is Strategy.EXACT
-    assert matched(text, "a = 1\n") == ["a = 1\n"]
+    assert matched_texts(text, "a = 1\n") == ["a = 1\n"]
 
 
 @pytest.mark.requirement("edit.strategies")
 def test_matches_are_counted_within_the_strategy_that_matched() -> None:
-    found = match("a \nb\n\na\t\nb\n", "a\nb")
-    assert (found.strategy, len(found.spans)) == (Strategy.TRAILING_WHITESPACE, 2)
+    text_match = match("a \nb\n\na\t\nb\n", "a\nb")
+    assert (text_match.strategy, len(text_match.spans)) == (Strategy.TRAILING_WHITESPACE, 2)
 
 
 @pytest.mark.requirement("edit.strategies")
@@ -93,12 +93,12 @@ def test_a_match_never_splits_a_carriage_return_from_its_line_feed(old: str) -> 
 def test_a_character_that_may_be_half_of_another_one_is_left_alone() -> None:
     # In Shift JIS the second byte of this character is a backslash, in GB18030 second bytes may be letters.
     text = "\u8868 = 'a\\b'".encode("shift_jis").decode("latin-1")
-    found = find_match(Haystack(text, UNKNOWN), "\\")
-    assert found is not None
-    assert (len(found.spans), found.skipped) == (1, 1)
-    found = find_match(Haystack("caf\xe9 = 1", UNKNOWN), " = 1")
-    assert found is not None
-    assert (len(found.spans), found.skipped) == (1, 0)
+    text_match = find_match(Haystack(text, UNKNOWN), "\\")
+    assert text_match is not None
+    assert (len(text_match.spans), text_match.skipped) == (1, 1)
+    text_match = find_match(Haystack("caf\xe9 = 1", UNKNOWN), " = 1")
+    assert text_match is not None
+    assert (len(text_match.spans), text_match.skipped) == (1, 0)
 
 
 @pytest.mark.requirement("edit.ambiguous")

@@ -46,8 +46,8 @@ PNG = png()
     ],
 )
 def test_the_content_says_what_a_file_is(name: str, head: bytes, kind: FileKind, mime_type: str) -> None:
-    found = detect(head, name)
-    assert (found.kind, found.mime_type) == (kind, mime_type)
+    file_type = detect(head, name)
+    assert (file_type.kind, file_type.mime_type) == (kind, mime_type)
 
 
 @pytest.mark.requirement("read.type")
@@ -75,28 +75,28 @@ def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolCo
 
 
 @pytest.mark.requirement("read.media")
-@each_of("make", [png, jpeg, gif, webp])
-def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make: Any, root: Path, context: ToolContext) -> None:
+@each_of("make_image", [png, jpeg, gif, webp])
+def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make_image: Any, root: Path, context: ToolContext) -> None:
     path = root / "a.image"
-    path.write_bytes(make(8_000, 1))
+    path.write_bytes(make_image(8_000, 1))
     (part,) = read_file(context, "a.image").parts
     assert isinstance(part, InlineDataPart)
-    path.write_bytes(make(8_001, 7))
-    told, link = read_file(context, "a.image").parts
-    assert isinstance(told, TextPart)
+    path.write_bytes(make_image(8_001, 7))
+    note, link = read_file(context, "a.image").parts
+    assert isinstance(note, TextPart)
     assert isinstance(link, FileDataPart)
-    assert "8,001 x 7 pixels" in told.text
-    for cut in range(12, len(make())):
-        path.write_bytes(make()[:cut])
-        told, link = read_file(context, "a.image").parts
-        assert isinstance(told, TextPart), cut
-        assert f"{cut} bytes" in told.text
-        assert isinstance(link, FileDataPart), cut
+    assert "8,001 x 7 pixels" in note.text
+    for size in range(12, len(make_image())):
+        path.write_bytes(make_image()[:size])
+        note, link = read_file(context, "a.image").parts
+        assert isinstance(note, TextPart), size
+        assert f"{size} bytes" in note.text
+        assert isinstance(link, FileDataPart), size
 
 
 @pytest.mark.requirement("read.media")
 @each_of(
-    "name, data, told",
+    "name, data, note",
     [
         ("a.heic", b"\0\0\0\x18ftypheic", "image/heic, 12 bytes"),
         ("a.tif", b"MM\0*\0\0\0\x08\0\0", "image/tiff, 10 bytes"),
@@ -104,12 +104,12 @@ def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make: Any, root: Path
     ],
 )
 def test_what_not_every_model_takes_is_told_and_linked(
-    name: str, data: bytes, told: str, root: Path, context: ToolContext
+    name: str, data: bytes, note: str, root: Path, context: ToolContext
 ) -> None:
     (root / name).write_bytes(data)
-    text, link = read_file(context, name).parts
-    assert isinstance(text, TextPart)
-    assert told in text.text
+    note_part, link = read_file(context, name).parts
+    assert isinstance(note_part, TextPart)
+    assert note in note_part.text
     assert isinstance(link, FileDataPart)
     assert link.size == len(data)
 
@@ -125,8 +125,8 @@ def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -
         (root / name).write_bytes(data)
         assert "Hello" in text_of(read_file(context, name)), name
     assert detect(b"x = '%PDF-1.7'\n", "a.py").kind is FileKind.TEXT
-    for before in (b"\xef\xbb\xbf", b"\n", b"\r\n \t"):
-        assert {detect(before + document, name).kind for name in ("a", "a.txt", "a.pdf")} == {FileKind.PDF}
+    for prefix in (b"\xef\xbb\xbf", b"\n", b"\r\n \t"):
+        assert {detect(prefix + document, name).kind for name in ("a", "a.txt", "a.pdf")} == {FileKind.PDF}
     assert detect(b"\0" * 512 + document, "a.tar").kind is FileKind.BINARY
     assert detect(b"\0" * 1024 + document, "a.pdf").kind is FileKind.BINARY
 

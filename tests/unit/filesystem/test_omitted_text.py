@@ -130,11 +130,11 @@ def test_a_doubtful_line_counts_only_apart_from_comments_and_where_most_goes_or_
     new = "".join(f"new{number}();\n" for number in range(12))
     assert first_omission(f"{new}\n// ...\n", old) is None
     assert first_omission(f"{new}\n// ... existing code ...\n", old) is not None
-    for kept in (2, 6, 9):
-        begun = "".join(old.splitlines(keepends=True)[:kept])
-        assert first_omission(f"{begun}// ...\n", old) == "// ..."
-        assert first_omission(f"{begun}// ...\nline11();\n", old) == (None if kept == 9 else "// ...")
-        assert first_omission(f"{begun}new();\n// rest of the code remains unchanged\n", old) is not None
+    for kept_lines in (2, 6, 9):
+        beginning = "".join(old.splitlines(keepends=True)[:kept_lines])
+        assert first_omission(f"{beginning}// ...\n", old) == "// ..."
+        assert first_omission(f"{beginning}// ...\nline11();\n", old) == (None if kept_lines == 9 else "// ...")
+        assert first_omission(f"{beginning}new();\n// rest of the code remains unchanged\n", old) is not None
     assert first_omission(old.replace("line3();", "// ..."), old) is None, "one line for one"
 
 

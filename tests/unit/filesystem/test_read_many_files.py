@@ -30,11 +30,11 @@ def pdf() -> bytes:
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>",
     )
     body = b"%PDF-1.4\n"
-    places: list[int] = []
+    offsets: list[int] = []
     for number, item in enumerate(objects, 1):
-        places.append(len(body))
+        offsets.append(len(body))
         body += b"%d 0 obj %s endobj\n" % (number, item)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     trailer = b"trailer << /Size 4 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(body)
     return body + b"xref\n0 4\n0000000000 65535 f \n" + table + trailer
 
@@ -73,7 +73,7 @@ def texts(result: ToolResult) -> list[str]:
 
 
 def reasons(result: ToolResult) -> dict[str, str]:
-    return {skipped["path"]: skipped["reason"] for skipped in result.facts["skipped"]}
+    return {entry["path"]: entry["reason"] for entry in result.facts["skipped"]}
 
 
 @pytest.mark.requirement("many.text")
@@ -91,7 +91,7 @@ async def test_each_text_has_a_separator_and_the_end_is_marked(root: Path, conte
 
 @pytest.mark.requirement("many.paths")
 @pytest.mark.parametrize(
-    ("paths", "expected"),
+    ("paths", "files"),
     [
         (["a.py"], ["a.py"]),
         (["src/**/*.py"], ["src/b.py", "src/deep/c.py"]),
@@ -104,13 +104,13 @@ async def test_each_text_has_a_separator_and_the_end_is_marked(root: Path, conte
     ],
 )
 async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
-    root: Path, context: ToolContext, paths: list[str], expected: list[str]
+    root: Path, context: ToolContext, paths: list[str], files: list[str]
 ) -> None:
     names = ["a.py", "src/b.py", "src/deep/c.py", "src/d.md", "app/[id]/(x).ts", "my file.txt"]
     make(root, dict.fromkeys(names, "text"))
-    assert await read(context, *paths) == sorted(expected)
+    assert await read(context, *paths) == sorted(files)
     absolute = [str(root / path) for path in paths]
-    assert await read(context, *absolute) == sorted(expected)
+    assert await read(context, *absolute) == sorted(files)
 
 
 @pytest.mark.requirement("many.paths")
@@ -207,10 +207,10 @@ async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_n
     assert await read(context, "a.log") == ["a.log"]
     assert await read(context, "*.log", file_filtering_options={"respect_git_ignore": False}) == ["a.log"]
     assert await read(context, "*.log", respect_git_ignore=False) == ["a.log"]
-    named = await run(context, "c.key")
-    assert reasons(named) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
-    found = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
-    assert reasons(found) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    named_result = await run(context, "c.key")
+    assert reasons(named_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    glob_result = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
+    assert reasons(glob_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
     loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
     assert await read(loose, "*.key") == ["c.key"]
 
@@ -236,8 +236,8 @@ async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path
         str(root / "doc.pdf"): "pdf file; name it, or its extension, to read it",
         str(root / "pic.png"): "image file; name it, or its extension, to read it",
     }
-    asked = await run(context, "**/*", "*.pdf")
-    assert str(root / "doc.pdf") in asked.facts["files"]
+    result = await run(context, "**/*", "*.pdf")
+    assert str(root / "doc.pdf") in result.facts["files"]
 
 
 @pytest.mark.requirement("many.media")
@@ -301,10 +301,10 @@ async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolC
     second = tmp_path / "second"
     make(root, {"a.txt": "a"})
     make(second, {"b.txt": "b", "sub/c.txt": "c"})
-    both = replace(context, workspace=Workspace([str(root), str(second)]))
-    result = await run(both, "*.txt", "sub/c.txt")
-    expected = sorted([str(root / "a.txt"), str(second / "b.txt"), str(second / "sub" / "c.txt")])
-    assert result.facts["files"] == expected
+    two_roots = replace(context, workspace=Workspace([str(root), str(second)]))
+    result = await run(two_roots, "*.txt", "sub/c.txt")
+    files = sorted([str(root / "a.txt"), str(second / "b.txt"), str(second / "sub" / "c.txt")])
+    assert result.facts["files"] == files
     assert reasons(result) == {}
 
 
@@ -321,9 +321,9 @@ async def test_a_cancelled_call_stops(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     signal = AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await run(replace(context, signal=signal), "a.txt")
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.requirement("many.text")
@@ -339,13 +339,13 @@ async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolCo
     make(
         root, {"README.md": "x", "src/Deep/ReadMe.md": "x", "dist/README.md": "x", "other/README.md": "x", "sub/a": "a"}
     )
-    expected = {
+    real_paths = {
         "readme.MD": "README.md",
         "SRC/deep/readme.md": "src/Deep/ReadMe.md",
         "dist/Readme.md": "dist/README.md",
     }
-    assert await read(context, path) == [expected.get(path, "README.md")]
-    assert await read(context, str(root / path)) == [expected.get(path, "README.md")]
+    assert await read(context, path) == [real_paths.get(path, "README.md")]
+    assert await read(context, str(root / path)) == [real_paths.get(path, "README.md")]
 
 
 @pytest.mark.requirement("many.none")
@@ -361,13 +361,13 @@ async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolConte
 
 @pytest.mark.requirement("many.paths")
 async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
+    with pytest.raises(InvalidToolParamsError) as error_info:
         await run(context, *(f"{number}*.txt" for number in range(300)))
-    assert "there are too many globs" in caught.value.message
-    assert "braces" not in caught.value.message
-    with pytest.raises(InvalidToolParamsError) as caught:
+    assert "there are too many globs" in error_info.value.message
+    assert "braces" not in error_info.value.message
+    with pytest.raises(InvalidToolParamsError) as error_info:
         await run(context, "a.txt", "{1..300}.txt")
-    assert "'{1..300}.txt' cannot be used: its braces expand to more" in caught.value.message
+    assert "'{1..300}.txt' cannot be used: its braces expand to more" in error_info.value.message
 
 
 @pytest.mark.requirement("many.none")
@@ -390,8 +390,8 @@ async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolCo
     make(root, {f"{number}.txt": "x" for number in range(3)})
     tool = ReadManyFilesTool()
     tool.seconds = 0.0
-    named = [f"{number}.txt" for number in range(3)]
-    result = await tool.execute(tool.validate_tool_params({"paths": named}), context)
+    paths = [f"{number}.txt" for number in range(3)]
+    result = await tool.execute(tool.validate_tool_params({"paths": paths}), context)
     assert result.facts["files"] == []
     assert result.facts["partial"]
     assert "time limit" in texts(result)[-1]
@@ -405,15 +405,17 @@ async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, contex
 
 
 @pytest.mark.requirement("many.skipped")
-@pytest.mark.parametrize("named", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
-async def test_a_hidden_folder_is_not_read_however_it_is_named(named: str, root: Path, context: ToolContext) -> None:
+@pytest.mark.parametrize("path_pattern", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
+async def test_a_hidden_folder_is_not_read_however_it_is_named(
+    path_pattern: str, root: Path, context: ToolContext
+) -> None:
     (root / "hid" / "deep").mkdir(parents=True)
     for path in ("hid/a.txt", "hid/deep/b.txt"):
         (root / path).write_text("SECRET")
     (root / "link").symlink_to("hid")
     (root / ".qwenignore").write_text("hid/\n")
     tool = ReadManyFilesTool()
-    params = tool.validate_tool_params({"paths": [named.format(root=root)]})
+    params = tool.validate_tool_params({"paths": [path_pattern.format(root=root)]})
     result = await tool.execute(params, context)
     assert "SECRET" not in str(result.llm_content)
     assert result.facts["files"] == []

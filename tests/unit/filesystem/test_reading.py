@@ -201,10 +201,10 @@ def test_very_large_utf_16_is_refused_with_a_way_out(root: Path, context: ToolCo
     path.write_bytes(codecs.BOM_UTF16_LE + "a\n".encode("utf-16-le"))
     with path.open("r+b") as stream:
         stream.truncate(MAX_WIDE_BYTES + 2)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         read_file(context, "a.txt")
-    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
-    assert "iconv" in caught.value.message
+    assert error_info.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert "iconv" in error_info.value.message
 
 
 @pytest.mark.requirement("read.notebook")

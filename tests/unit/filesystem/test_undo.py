@@ -39,9 +39,9 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journal(store: Path) -> Generator[Journal]:
-    opened = Journal(str(store), 100_000_000, 30, 10_000)
-    yield opened
-    opened.close()
+    journal = Journal(str(store), 100_000_000, 30, 10_000)
+    yield journal
+    journal.close()
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def context(context: ToolContext, journal: Journal) -> ToolContext:
     return replace(context, services=Services(journal=lambda: journal))
 
 
-async def made(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
+async def call(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
     """The result of a call that nobody is asked about."""
     return await tool.execute(tool.validate_tool_params(arguments), replace(context, memo={}))
 
 
 async def text(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> str:
-    return str((await made(tool, context, **arguments)).llm_content)
+    return str((await call(tool, context, **arguments)).llm_content)
 
 
 async def write(context: ToolContext, name: str, content: str) -> str:
@@ -63,19 +63,19 @@ async def write(context: ToolContext, name: str, content: str) -> str:
 
 
 async def undo(context: ToolContext, number: int | None = None) -> ToolResult:
-    return await made(UndoChangeTool(), context, **({"change_id": number} if number is not None else {}))
+    return await call(UndoChangeTool(), context, **({"change_id": number} if number is not None else {}))
 
 
 async def refusal(context: ToolContext, number: int | None = None) -> ToolError:
     """The same failure from the preview and from the execution; nothing in the workspace changes."""
     tool = UndoChangeTool()
     params = tool.validate_tool_params({"change_id": number} if number is not None else {})
-    with pytest.raises(ToolError) as asked:
+    with pytest.raises(ToolError) as preview_error:
         await tool.should_confirm_execute(params, replace(context, memo={}))
-    with pytest.raises(ToolError) as executed:
+    with pytest.raises(ToolError) as execution_error:
         await tool.execute(params, replace(context, memo={}))
-    assert asked.value.message == executed.value.message
-    return executed.value
+    assert preview_error.value.message == execution_error.value.message
+    return execution_error.value
 
 
 # --- Taking back -----------------------------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_
     path = root / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     path.chmod(0o640)
-    before = path.read_bytes()
-    await made(EditTool(), context, file_path="a.txt", old_string="one", new_string="1")
-    between = path.read_bytes()
-    await made(EditTool(), context, file_path="a.txt", old_string="two", new_string="2")
+    original = path.read_bytes()
+    await call(EditTool(), context, file_path="a.txt", old_string="one", new_string="1")
+    after_first = path.read_bytes()
+    await call(EditTool(), context, file_path="a.txt", old_string="two", new_string="2")
     await write(context, "deep/new.bin", "x")
     result = await undo(context)
     assert not (root / "deep/new.bin").exists()
@@ -99,10 +99,12 @@ async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_
     assert result.structured is not None
     assert (result.structured["undone"], result.structured["removed_file"]) == (3, True)
     result = await undo(context)
-    assert path.read_bytes() == between
-    assert str(result.llm_content).startswith(f"Change 2 was undone in {path}: +1 -1 lines; now {len(between)} bytes")
+    assert path.read_bytes() == after_first
+    assert str(result.llm_content).startswith(
+        f"Change 2 was undone in {path}: +1 -1 lines; now {len(after_first)} bytes"
+    )
     await undo(context)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == original
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     error = await refusal(context)
     assert error.code is ToolErrorType.FILE_NOT_FOUND
@@ -134,22 +136,22 @@ def test_what_one_of_two_servers_has_undone_stays_so_where_the_other_one_fails_t
     def add(server: Journal, undoes: int | None = None) -> int:
         return server.add(NewChange(path, b"a", b"b", "a", "b", 1, 1, undoes=undoes), "client", "edit")
 
-    def undone() -> list[int]:
-        return sorted(each.id for each in servers[0].changes(None, [str(root)], limit=9) if each.is_undone)
+    def undone_ids() -> list[int]:
+        return sorted(change.id for change in servers[0].changes(None, [str(root)], limit=9) if change.is_undone)
 
     edit = add(servers[0])
     undos = [add(server, edit) for server in servers]
     servers[loser].withdraw(undos[loser])
-    assert undone() == [edit]
+    assert undone_ids() == [edit]
     redo = add(servers[loser], undos[1 - loser])
-    assert undone() == [undos[1 - loser]]
+    assert undone_ids() == [undos[1 - loser]]
     servers[loser].withdraw(redo)
-    assert undone() == [edit]
+    assert undone_ids() == [edit]
     later = add(servers[1 - loser])
     late = add(servers[loser], edit)
-    assert undone() == [edit, later]
+    assert undone_ids() == [edit, later]
     servers[loser].withdraw(late)
-    assert undone() == [edit]
+    assert undone_ids() == [edit]
     for server in servers:
         server.close()
 
@@ -218,19 +220,22 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
 async def test_a_later_change_by_another_client_is_told_without_its_number(
     root: Path, context: ToolContext, journal: Journal
 ) -> None:
-    other = replace(context, client=ClientState("other"))
+    other_client = replace(context, client=ClientState("other"))
     await write(context, "a.txt", "one\n")
-    await write(other, "a.txt", "two\n")
-    theirs = (
+    await write(other_client, "a.txt", "two\n")
+    advice = (
         "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. "
         "Changes since then:"
     )
-    assert f"The file was changed again by another client: {theirs}" in (await refusal(context)).message
-    await write(other, "a.txt", "three\n")
+    assert f"The file was changed again by another client: {advice}" in (await refusal(context)).message
+    await write(other_client, "a.txt", "three\n")
     await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
-    assert f"The file was changed again by change 4, another client: {theirs}" in (await refusal(context, 1)).message
+    assert f"The file was changed again by change 4, another client: {advice}" in (await refusal(context, 1)).message
     assert "There is no file change 3 " in (await refusal(context, 3)).message
-    assert "The file was changed again by another client, change 3: only the user" in (await refusal(other, 2)).message
+    assert (
+        "The file was changed again by another client, change 3: only the user"
+        in (await refusal(other_client, 2)).message
+    )
     # A person sees them all.
     with pytest.raises(ToolError, match="changed again by change 4, change 3, change 2: undo these first"):
         plan_for_person(journal, context.workspace, 1)
@@ -240,16 +245,16 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
 async def test_what_another_client_changed_counts_no_more_once_the_file_is_as_before_it(
     root: Path, context: ToolContext
 ) -> None:
-    other = replace(context, client=ClientState("other"))
-    await write(other, "b.txt", "b\n")
+    other_client = replace(context, client=ClientState("other"))
+    await write(other_client, "b.txt", "b\n")
     await write(context, "a.txt", "one\n")
-    await write(other, "a.txt", "two\n")
+    await write(other_client, "a.txt", "two\n")
     (root / "a.txt").write_text("one\n")  # by somebody else
     await undo(context)
     assert not (root / "a.txt").exists()
-    listed = await text(ListChangesTool(), other)
-    assert "a.txt (+1 -1, undone)" in listed
-    await undo(other)  # its last change that counts
+    listing = await text(ListChangesTool(), other_client)
+    assert "a.txt (+1 -1, undone)" in listing
+    await undo(other_client)  # its last change that counts
     assert os.listdir(root) == []
 
 
@@ -310,12 +315,14 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
     await write(context, "a.txt", "x\n")
-    other = replace(context, client=ClientState("other"))
+    other_client = replace(context, client=ClientState("other"))
     elsewhere = tmp_path / "workspace-2"  # a name that begins with the other's
     elsewhere.mkdir()
-    for stranger in (other, replace(context, workspace=Workspace([str(elsewhere)]))):
-        assert (await text(ListChangesTool(), stranger)).startswith("No file changes are recorded in this workspace.")
-        assert "There is no file change 1 in this workspace" in (await refusal(stranger, 1)).message
+    for other_context in (other_client, replace(context, workspace=Workspace([str(elsewhere)]))):
+        assert (await text(ListChangesTool(), other_context)).startswith(
+            "No file changes are recorded in this workspace."
+        )
+        assert "There is no file change 1 in this workspace" in (await refusal(other_context, 1)).message
     assert "a.txt (+1 -0, new)" in await text(ListChangesTool(), context)
 
 
@@ -328,7 +335,7 @@ async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
     assert not store.exists()
     for tool in (ListChangesTool(), UndoChangeTool()):
         with pytest.raises(ToolError, match="No changes are recorded for this client"):
-            await made(tool, anonymous)
+            await call(tool, anonymous)
 
 
 @pytest.mark.requirement("undo.store")
@@ -336,11 +343,11 @@ async def test_the_store_is_private_and_no_key_of_a_session_stands_in_it(
     root: Path, store: Path, context: ToolContext
 ) -> None:
     session = replace(context, client=ClientState("http:0123456789abcdef"))
-    old = os.umask(0)
+    old_umask = os.umask(0)
     try:
         await write(session, "a.txt", "x\n")
     finally:
-        os.umask(old)
+        os.umask(old_umask)
     assert stat.S_IMODE(store.stat().st_mode) == 0o700
     for path in store.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -355,8 +362,10 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_text("x" * 10_001)
-    said = await write(context, "a.txt", "small\n")
-    assert "cannot be undone. The file was 10,001 bytes long, more than the limit for undo (undo.maxFileBytes)." in said
+    message = await write(context, "a.txt", "small\n")
+    assert (
+        "cannot be undone. The file was 10,001 bytes long, more than the limit for undo (undo.maxFileBytes)." in message
+    )
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")
@@ -417,13 +426,13 @@ async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
 ) -> None:
     store.mkdir(parents=True)
     spoil(store)
-    listed = os.listdir(store)
+    files = os.listdir(store)
     assert "This change cannot be undone. " in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
-    with pytest.raises(ToolError) as refused:
-        await made(ListChangesTool(), context)
-    assert re.fullmatch(r"(The|Other users) .*\.", refused.value.message)
-    assert set(listed) <= {*os.listdir(store)} <= {*listed, FILE}
+    with pytest.raises(ToolError) as error_info:
+        await call(ListChangesTool(), context)
+    assert re.fullmatch(r"(The|Other users) .*\.", error_info.value.message)
+    assert set(files) <= {*os.listdir(store)} <= {*files, FILE}
 
 
 @pytest.mark.requirement("stored.types")
@@ -469,8 +478,8 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     else:
         store.mkdir(parents=True)
         os.chown(store, 12_345, -1)
-    why = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
-    assert why in await write(context, "a.txt", "x\n")
+    message = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
+    assert message in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
@@ -481,13 +490,13 @@ async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long
     root: Path, store: Path, context: ToolContext
 ) -> None:
     await write(context, "a.txt", "one\n")
-    other = sqlite3.connect(store / FILE, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+    database = sqlite3.connect(store / FILE, isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
     assert "This change cannot be undone. Another process is using the change journal." in await write(
         context, "a.txt", "two\n"
     )
-    other.execute("COMMIT")
-    other.close()
+    database.execute("COMMIT")
+    database.close()
     assert "undone" not in await write(context, "a.txt", "three\n")
 
 
@@ -536,20 +545,20 @@ def test_the_store_is_bounded_and_the_oldest_changes_go_first(store: Path) -> No
     journal = Journal(str(store), 1_000_000, 30, 100_000)
     for number in range(100):
         journal.add(new_content(number), "c", "edit")
-    kept = [change.id for change in journal.changes("c", ["/w"], limit=1_000)]
-    assert kept == list(range(100, 100 - len(kept), -1))
-    assert 10 < len(kept) < 20
+    change_ids = [change.id for change in journal.changes("c", ["/w"], limit=1_000)]
+    assert change_ids == list(range(100, 100 - len(change_ids), -1))
+    assert 10 < len(change_ids) < 20
     journal.close()
     assert (store / FILE).stat().st_size < 1_200_000
 
 
 @pytest.mark.requirement("undo.bounds")
 def test_a_content_is_kept_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
-    small = Journal(str(store), 1_000_000, 30, 100_000)
-    same = replace(new_content(1), before=b"old", before_sha256="old")
+    writer = Journal(str(store), 1_000_000, 30, 100_000)
+    change = replace(new_content(1), before=b"old", before_sha256="old")
     for _ in range(50):
-        small.add(same, "c", "edit")
-    small.close()
+        writer.add(change, "c", "edit")
+    writer.close()
     assert (store / FILE).stat().st_size < 200_000
     assert len(journal.changes("c", ["/w"], limit=1_000)) == 50
 

@@ -23,7 +23,7 @@ def walk(*roots: Path, filters: Filters | None = None, seconds: float = 60.0) ->
     return Walk(workspace, filters or Filters(), Deadline(AbortSignal(), seconds))
 
 
-def found(walking: Walk, start: str = ".", selection: Selection | None = None) -> list[str]:
+def files_of(walking: Walk, start: str = ".", selection: Selection | None = None) -> list[str]:
     location = walking.workspace.locate(start)
     return sorted(item.path for item in walking.files(location, selection or Everything()))
 
@@ -41,7 +41,7 @@ def test_a_walk_prunes_and_counts_what_is_hidden(root: Path) -> None:
     (root / ".gitignore").write_text("*.log\ndist/\n")
     (root / ".coretoolsignore").write_text("private/\n")
     walking = walk(root)
-    assert found(walking) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
+    assert files_of(walking) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
     assert walking.hidden_counts == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
     assert walking.folders_excluded == {"node_modules": 1, ".git": 1}
 
@@ -51,14 +51,14 @@ def test_nested_ignore_files_count_below_their_folder(root: Path) -> None:
     make(root, ".git/HEAD", "a/x.tmp", "a/b/x.tmp", "a/b/keep.tmp", "c/x.tmp")
     (root / "a" / ".gitignore").write_text("*.tmp\n")
     (root / "a" / "b" / ".gitignore").write_text("!keep.tmp\n")
-    assert [path for path in found(walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
+    assert [path for path in files_of(walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_a_hidden_folder_that_is_named_outright_is_walked(root: Path) -> None:
     make(root, ".git/HEAD", "dist/a.js", "dist/a.log")
     (root / ".gitignore").write_text("dist/\n*.log\n")
-    assert found(walk(root), "dist") == ["a.js"]
+    assert files_of(walk(root), "dist") == ["a.js"]
 
 
 @pytest.mark.requirement("ignore.walk")
@@ -66,15 +66,15 @@ def test_links_are_never_followed(root: Path) -> None:
     make(root, "real/a.txt")
     (root / "loop").symlink_to(root)
     (root / "link.txt").symlink_to(root / "real" / "a.txt")
-    assert found(walk(root)) == ["real/a.txt"]
-    assert found(walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
+    assert files_of(walk(root)) == ["real/a.txt"]
+    assert files_of(walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_pipes_and_sockets_are_no_files(root: Path) -> None:
     os.mkfifo(root / "pipe")
     make(root, "a.txt")
-    assert found(walk(root)) == ["a.txt"]
+    assert files_of(walk(root)) == ["a.txt"]
 
 
 @pytest.mark.requirement("ignore.walk")
@@ -82,15 +82,15 @@ def test_a_root_below_a_root_keeps_its_own_agent_ignore_files(root: Path) -> Non
     make(root, "inner/secret.txt", "inner/open.txt", "secret.txt")
     (root / "inner" / ".coretoolsignore").write_text("secret.txt\n")
     walking = walk(root, root / "inner")
-    assert "inner/secret.txt" not in found(walking)
-    assert "secret.txt" in found(walking)
+    assert "inner/secret.txt" not in files_of(walking)
+    assert "secret.txt" in files_of(walking)
 
 
 @pytest.mark.requirement("walk.bounded")
 def test_a_walk_without_time_says_so(root: Path) -> None:
     make(root, "a.txt")
     walking = walk(root, seconds=0.0)
-    assert found(walking) == []
+    assert files_of(walking) == []
     assert walking.timed_out
 
 
@@ -101,9 +101,9 @@ def test_a_cancelled_walk_stops(root: Path) -> None:
     items = walking.files(walking.workspace.locate("."), Everything())
     next(items)
     walking.deadline.signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         list(items)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.requirement("ignore.walk")
@@ -113,20 +113,24 @@ def test_a_folder_that_cannot_be_read_is_counted(root: Path) -> None:
     descriptor = os.open(root, os.O_RDONLY)
     for _ in range(30):
         os.mkdir("d" * 200, dir_fd=descriptor)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
+        inner_descriptor = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
-        descriptor = below
+        descriptor = inner_descriptor
     os.close(descriptor)
     walking = walk(root)
-    assert found(walking) == ["a.txt"]
+    assert files_of(walking) == ["a.txt"]
     assert walking.unreadable == 1
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     make(root, "a.py", "a_test.py", "gen/b.py", "src/gen/c.py", "src/d.py")
-    excluded = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start
-    assert found(walk(root), selection=ReducedSelection(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
+    exclusion = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start
+    assert files_of(walk(root), selection=ReducedSelection(Everything(), exclusion)) == [
+        "a.py",
+        "src/d.py",
+        "src/gen/c.py",
+    ]
 
 
 @pytest.mark.requirement("walk.bounded")
@@ -142,7 +146,7 @@ def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None
 
 
 @pytest.fixture
-def deep(root: Path) -> Generator[Path]:
+def innermost_folder(root: Path) -> Generator[Path]:
     """The innermost of 1,000 folders. pytest could not remove them: it recurses."""
     folder = root
     for _ in range(1_000):
@@ -153,24 +157,24 @@ def deep(root: Path) -> Generator[Path]:
 
 
 @pytest.mark.requirement("walk.bounded")
-def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, deep: Path) -> None:
+def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, innermost_folder: Path) -> None:
     make(root, *(f"{number % 40}/{number}/a.txt" for number in range(800)))
-    (deep / "end.txt").write_text("end")
-    (deep / "up").symlink_to(root)
+    (innermost_folder / "end.txt").write_text("end")
+    (innermost_folder / "up").symlink_to(root)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 4, hard))
+    highest_descriptor = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest_descriptor + 4, hard))
     try:
         walking = walk(root)
-        paths = found(walking)
+        paths = files_of(walking)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     # What removes the folders of tests follows them by recursion.
-    (deep / "end.txt").unlink()
-    (deep / "up").unlink()
-    while deep != root:
-        deep.rmdir()
-        deep = deep.parent
+    (innermost_folder / "end.txt").unlink()
+    (innermost_folder / "up").unlink()
+    while innermost_folder != root:
+        innermost_folder.rmdir()
+        innermost_folder = innermost_folder.parent
     assert len(paths) == 801
     assert "d/" * 1_000 + "end.txt" in paths
     assert walking.unreadable == 0

@@ -31,10 +31,10 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def code_of(workspace: Workspace, spelled: str) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught, workspace.open_file(workspace.locate(spelled)):
+def code_of(workspace: Workspace, path: str) -> ToolErrorType:
+    with pytest.raises(ToolError) as error_info, workspace.open_file(workspace.locate(path)):
         pass
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("paths.contained")
@@ -42,9 +42,9 @@ def test_links_and_dots_that_lead_out_are_refused(root: Path, outside: Path) -> 
     (root / "link").symlink_to(outside)
     (root / "file-link").symlink_to(outside / "secret.txt")
     workspace = Workspace([str(root)])
-    for spelled in ("../outside/secret.txt", "link/secret.txt", "file-link", str(outside / "secret.txt"), "link/new"):
+    for path in ("../outside/secret.txt", "link/secret.txt", "file-link", str(outside / "secret.txt"), "link/new"):
         with pytest.raises(PathNotInWorkspaceError):
-            workspace.locate(spelled)
+            workspace.locate(path)
 
 
 @pytest.mark.requirement("paths.contained")
@@ -111,16 +111,16 @@ def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
 @pytest.mark.requirement("paths.special")
 def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(root: Path) -> None:
     (root / "a.txt").write_bytes(b"0123456789")
-    with open_regular(str(root / "a.txt")) as opened:
-        assert [opened.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]
+    with open_regular(str(root / "a.txt")) as file:
+        assert [file.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]
     if sys.platform == "linux":
-        with open_regular("/proc/version") as opened:
-            assert (opened.info.st_size, opened.head(5)) == (0, b"Linux")
+        with open_regular("/proc/version") as file:
+            assert (file.info.st_size, file.head(5)) == (0, b"Linux")
 
 
 @pytest.mark.requirement("paths.special")
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ValueError("embedded null"), "'a' cannot be used."),
         (OSError(0, ""), "'a' cannot be used."),
@@ -129,8 +129,8 @@ def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(ro
         (OSError(errno.EISDIR, "secret"), "'a' is a directory, not a file (EISDIR)."),
     ],
 )
-def test_an_error_of_the_system_is_told_by_its_name_alone(error: OSError | ValueError, said: str) -> None:
-    assert explain(error, "a").message == said
+def test_an_error_of_the_system_is_told_by_its_name_alone(error: OSError | ValueError, message: str) -> None:
+    assert explain(error, "a").message == message
 
 
 @pytest.mark.requirement("paths.roots")
@@ -141,25 +141,25 @@ def test_a_workspace_folder_is_there_by_its_own_name(root: Path) -> None:
 
 @pytest.mark.requirement("paths.contained")
 def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -> None:
-    own, other = str(root / "own" / "a"), str(root / "other")
+    own_path, ruled_path = str(root / "own" / "a"), str(root / "other")
 
-    def of_rules(path: str) -> str | None:
-        return "rule" if path == other else None
+    def rule_about(path: str) -> str | None:
+        return "rule" if path == ruled_path else None
 
-    for forbidden in (None, of_rules):
+    for forbidden in (None, rule_about):
         workspace = Workspace([str(root)], private=[str(root / "own")], forbidden=forbidden)
         assert workspace.forbidden is not None
-        assert workspace.forbidden(own) == "rule that this server's own files are private"
-        assert workspace.forbidden(other) == (forbidden and "rule")
+        assert workspace.forbidden(own_path) == "rule that this server's own files are private"
+        assert workspace.forbidden(ruled_path) == (forbidden and "rule")
     assert Workspace([str(root)], private=[str(root.parent / "elsewhere")]).forbidden is None
 
 
 @pytest.mark.requirement("paths.special")
-@pytest.mark.parametrize("spelled", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
-def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
-    with pytest.raises(ToolError) as caught:
-        Workspace([str(root)]).locate(spelled)
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+@pytest.mark.parametrize("path", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
+def test_a_path_that_cannot_be_one_is_refused(path: str, root: Path) -> None:
+    with pytest.raises(ToolError) as error_info:
+        Workspace([str(root)]).locate(path)
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("catalogue.private")
@@ -177,13 +177,13 @@ def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_pat
 
 @pytest.mark.requirement("paths.roots")
 def test_without_a_root_the_problem_is_told() -> None:
-    with pytest.raises(ToolError, match="set this") as caught:
+    with pytest.raises(ToolError, match="set this") as error_info:
         Workspace([], "You have to set this.").locate("a")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.fixture
-def exchanged(root: Path, outside: Path) -> Callable[[], None]:
+def exchange_folder(root: Path, outside: Path) -> Callable[[], None]:
     """Exchanges the folder `inside` for a link to one outside, which holds files of the same names."""
     (root / "inside").mkdir()
     (root / "inside" / "secret.txt").write_text("harmless")
@@ -209,36 +209,38 @@ def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_a
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(root: Path, exchanged: Callable[[], None]) -> None:
+def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(
+    root: Path, exchange_folder: Callable[[], None]
+) -> None:
     workspace = Workspace([str(root)])
     location = workspace.locate("inside/secret.txt")
-    exchanged()
-    with pytest.raises(ToolError) as caught, workspace.open_file(location):
+    exchange_folder()
+    with pytest.raises(ToolError) as error_info, workspace.open_file(location):
         pass
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
 
 
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.parametrize("below", ["", "/deep"], ids=["itself", "above"])
+@pytest.mark.parametrize("subpath", ["", "/deep"], ids=["itself", "above"])
 def test_a_folder_that_was_exchanged_for_a_link_is_not_listed(
-    below: str, root: Path, outside: Path, exchanged: Callable[[], None]
+    subpath: str, root: Path, outside: Path, exchange_folder: Callable[[], None]
 ) -> None:
     (root / "inside" / "deep").mkdir()
     (outside / "deep").mkdir()
     workspace = Workspace([str(root)])
-    location = workspace.locate(f"inside{below}")
-    exchanged()
-    with pytest.raises(ToolError) as caught, workspace.open_folder(location.path) as folder:
+    location = workspace.locate(f"inside{subpath}")
+    exchange_folder()
+    with pytest.raises(ToolError) as error_info, workspace.open_folder(location.path) as folder:
         folder.entries()
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchanged: Callable[[], None]) -> None:
+def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchange_folder: Callable[[], None]) -> None:
     (root / "inside" / "link").symlink_to("secret.txt")
     workspace = Workspace([str(root)])
     with workspace.open_folder(workspace.locate("inside").path) as folder:
-        exchanged()
+        exchange_folder()
         assert folder.entries() == Entries(["secret.txt"], [], ["link"], [], [])
         info = folder.stat("secret.txt")
         assert info is not None
@@ -268,18 +270,18 @@ def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outs
 
 
 @pytest.mark.requirement("paths.no_path")
-@pytest.mark.parametrize("spelled", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
-def test_what_is_no_path_is_refused(spelled: str, root: Path) -> None:
+@pytest.mark.parametrize("path", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
+def test_what_is_no_path_is_refused(path: str, root: Path) -> None:
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError) as caught:
-        workspace.locate(spelled)
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+    with pytest.raises(ToolError) as error_info:
+        workspace.locate(path)
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("paths.no_path")
-@pytest.mark.parametrize(("spelled", "meant"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
-def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelled: str, meant: str, root: Path) -> None:
-    assert Workspace([str(root)]).locate(spelled).path == str(root / meant)
+@pytest.mark.parametrize(("spelling", "path"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
+def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelling: str, path: str, root: Path) -> None:
+    assert Workspace([str(root)]).locate(spelling).path == str(root / path)
 
 
 @pytest.mark.requirement("hostile.names_read")

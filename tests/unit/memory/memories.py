@@ -31,7 +31,7 @@ async def save(context: ToolContext, files: MemoryFiles | None = None, **argumen
     return result
 
 
-def told(result: ToolResult) -> dict[str, Any]:
+def structured(result: ToolResult) -> dict[str, Any]:
     """The structured result."""
     assert result.structured is not None
     return dict(result.structured)

@@ -46,9 +46,9 @@ async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
         await save(context, files, fact="Tabs.", scope=scope)
         return
     assert await MemoryResources(files, TodoLists()).list_resources(context) == []
-    with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as caught:
+    with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as error_info:
         await asked_about(context, files, fact="Tabs.", scope=scope)
-    assert caught.value.code is ToolErrorType.EXECUTION_FAILED
+    assert error_info.value.code is ToolErrorType.EXECUTION_FAILED
     with pytest.raises(ToolError):
         await save(context, files, fact="Blanks.", scope=scope)
     assert (folder / "settings.json").read_text() == SECRET
@@ -82,14 +82,14 @@ async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_rea
         (folder / "AGENTS.md").write_text("- Tabs.\n")
     rule = parse_rule("Read(AGENTS.md)", verdict, "permissions", str, "/home/none")
     rules = Rules(deny=(rule,)) if verdict is Verdict.DENY else Rules(ask=(rule,))
-    hidden = hidden_paths(rules, [str(root)])
-    context = replace(context, workspace=Workspace([str(root)], forbidden=hidden))
+    forbidden = hidden_paths(rules, [str(root)])
+    context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden))
     files = MemoryFiles(global_folder=str(home))
-    told: set[str] = set()
+    messages: set[str] = set()
     for fact in ("Tabs.", "Blanks."):
         for call in (asked_about, save):
-            with pytest.raises(ToolError) as caught:
+            with pytest.raises(ToolError) as error_info:
                 await call(context, files, fact=fact, scope=scope)
-            assert caught.value.code is ToolErrorType.PATH_IGNORED
-            told.add(caught.value.message)
-    assert len(told) == 1
+            assert error_info.value.code is ToolErrorType.PATH_IGNORED
+            messages.add(error_info.value.message)
+    assert len(messages) == 1

@@ -38,14 +38,18 @@ class Saver:
     """Saves facts through the flow, under rules."""
 
     def __init__(self, folder: Path, rules: Mapping[Verdict, Sequence[str]] | None = None) -> None:
-        read = {
+        parsed_rules = {
             verdict: tuple(parse_rule(text, verdict, "permissions", str, "/home/none") for text in texts)
             for verdict, texts in (rules or {}).items()
         }
-        lists = Rules(deny=read.get(Verdict.DENY, ()), ask=read.get(Verdict.ASK, ()), allow=read.get(Verdict.ALLOW, ()))
+        policy_rules = Rules(
+            deny=parsed_rules.get(Verdict.DENY, ()),
+            ask=parsed_rules.get(Verdict.ASK, ()),
+            allow=parsed_rules.get(Verdict.ALLOW, ()),
+        )
         registry = ToolRegistry()
         registry.register_tool(MemoryTool(MemoryFiles(global_folder=str(folder))))
-        self._flow = ToolRunner(registry, PermissionPolicy(lists))
+        self._flow = ToolRunner(registry, PermissionPolicy(policy_rules))
 
     async def save(self, context: ToolContext, person: Refusing, scope: str, fact: str = "Tabs.") -> bool:
         call = FunctionCall("save_memory", {"fact": fact, "scope": scope})
@@ -92,8 +96,8 @@ async def test_rules_about_edits_hold_for_memories(
 ) -> None:
     context.client.approval_mode = ApprovalMode.YOLO
     saver = Saver(tmp_path / "home", {Verdict.DENY: [rule.format(home=tmp_path / "home")]})
-    refused = {scope for scope in ("project", "global") if not await saver.save(context, Refusing(), scope)}
-    assert refused == scopes
+    refused_scopes = {scope for scope in ("project", "global") if not await saver.save(context, Refusing(), scope)}
+    assert refused_scopes == scopes
 
 
 @pytest.mark.requirement("memory.global_asked")
@@ -101,10 +105,10 @@ async def test_always_covers_this_file_of_the_global_memory_and_the_folder_of_th
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
     saver, person = Saver(tmp_path / "home"), Refusing(Decision.ALWAYS)
-    for scope, covered in (("global", f"of {tmp_path / 'home' / 'AGENTS.md'}"), ("project", f"in {root}")):
+    for scope, place in (("global", f"of {tmp_path / 'home' / 'AGENTS.md'}"), ("project", f"in {root}")):
         person.asked.clear()
         assert await saver.save(context, person, scope)
         assert await saver.save(context, person, scope, "Another.")
         (question,) = person.asked
         titles = {choice.decision: choice.title for choice in question.choices}
-        assert titles[Decision.ALWAYS] == f"Always allow edits {covered} in this session"
+        assert titles[Decision.ALWAYS] == f"Always allow edits {place} in this session"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.memory.memories import asked_about, save, told
+from tests.unit.memory.memories import asked_about, save, structured
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.builtin.write_file import WriteFileTool
@@ -64,7 +64,7 @@ async def test_a_fact_goes_to_the_project_where_there_is_one(
 ) -> None:
     result = await save(context, files, fact="Tabs.")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
-    assert told(result) == {
+    assert structured(result) == {
         "scope": "project",
         "path": str(root / "AGENTS.md"),
         "fact": "Tabs.",
@@ -83,14 +83,14 @@ async def test_a_fact_goes_to_the_project_where_there_is_one(
 async def test_a_fact_goes_to_the_global_memory_where_there_is_no_project(
     files: MemoryFiles, tmp_path: Path, context: ToolContext
 ) -> None:
-    nowhere = replace(context, workspace=Workspace([]))
-    result = await save(nowhere, files, fact="Tabs.")
+    no_project = replace(context, workspace=Workspace([]))
+    result = await save(no_project, files, fact="Tabs.")
     path = tmp_path / "home" / "settings" / "AGENTS.md"
     assert path.read_text() == "## Added Memories\n- Tabs.\n"
-    assert (told(result)["scope"], told(result)["path"]) == ("global", str(path))
-    with pytest.raises(ToolError) as caught:
-        await save(nowhere, files, fact="Tabs.", scope="project")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert (structured(result)["scope"], structured(result)["path"]) == ("global", str(path))
+    with pytest.raises(ToolError) as error_info:
+        await save(no_project, files, fact="Tabs.", scope="project")
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("memory.scope")
@@ -123,21 +123,21 @@ async def test_name_folder_and_heading_are_those_of_the_settings(
 @pytest.mark.requirement("memory.files")
 @pytest.mark.parametrize("name", ["../out.md", "/tmp/out.md"])
 async def test_a_file_name_that_leads_out_of_the_folder_is_refused(name: str, root: Path, context: ToolContext) -> None:
-    with pytest.raises(ToolError, match=r"memory\.fileName") as caught:
+    with pytest.raises(ToolError, match=r"memory\.fileName") as error_info:
         await save(context, MemoryFiles(name), fact="Tabs.")
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
     assert not (root / name).exists()
 
 
 @pytest.mark.requirement("memory.insert")
 async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root: Path, context: ToolContext) -> None:
     (root / "AGENTS.md").write_text("# Rules\n\n* Tabs,  not blanks\n")
-    before = (root / "AGENTS.md").stat()
+    original_stat = (root / "AGENTS.md").stat()
     assert await asked_about(context, fact="Tabs, not blanks") is None
     result = await save(context, fact="Tabs,\nnot blanks")
-    assert told(result)["saved"] is False
+    assert structured(result)["saved"] is False
     assert "already has this" in str(result.llm_content)
-    assert (root / "AGENTS.md").stat() == before
+    assert (root / "AGENTS.md").stat() == original_stat
 
 
 @pytest.mark.requirement("memory.insert")
@@ -149,7 +149,7 @@ async def test_a_fact_that_was_there_when_nobody_was_asked_is_not_added_once_it_
     params = tool.validate_tool_params({"fact": "Tabs."})
     assert await tool.should_confirm_execute(params, context) is None
     (root / "AGENTS.md").write_text("")
-    assert told(await tool.execute(params, context))["saved"] is False
+    assert structured(await tool.execute(params, context))["saved"] is False
     assert (root / "AGENTS.md").read_text() == ""
 
 
@@ -191,17 +191,17 @@ async def test_the_question_shows_the_change_and_a_person_may_put_it_otherwise(
     person = Agreeing("Tabs,\n- but not in YAML")
     result = await run(context, person, fact="Tabs.")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs, - but not in YAML\n"
-    assert told(result)["user_modified"] is True
-    assert [type(asked.details) for asked in person.asked] == [EditConfirmation]
+    assert structured(result)["user_modified"] is True
+    assert [type(question.details) for question in person.asked] == [EditConfirmation]
     assert (await run(context, Agreeing("--"), fact="x")).error is not None
 
 
 @pytest.mark.requirement("memory.question")
 async def test_facts_that_are_asked_about_side_by_side_are_all_saved(root: Path, context: ToolContext) -> None:
     tool = MemoryTool()
-    calls = [tool.validate_tool_params({"fact": f"fact {number}"}) for number in range(3)]
-    asked = [await tool.should_confirm_execute(params, context) for params in calls]
-    for params, details in zip(calls, asked, strict=True):
+    calls_params = [tool.validate_tool_params({"fact": f"fact {number}"}) for number in range(3)]
+    confirmations = [await tool.should_confirm_execute(params, context) for params in calls_params]
+    for params, details in zip(calls_params, confirmations, strict=True):
         await tool.execute(params, replace(context, confirmed=details))
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- fact 0\n- fact 1\n- fact 2\n"
 
@@ -215,9 +215,9 @@ async def test_an_answer_does_not_count_for_another_file(root: Path, context: To
     (root / "AGENTS.md").unlink()
     (root / "other.md").write_text("")
     (root / "AGENTS.md").symlink_to("other.md")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, replace(context, confirmed=details))
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "other.md").read_text() == ""
 
 
@@ -230,14 +230,14 @@ async def test_plan_mode_refuses_and_auto_edit_does_not_ask(root: Path, context:
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert not (root / "AGENTS.md").exists()
     context.client.approval_mode = ApprovalMode.AUTO_EDIT
-    assert told(await run(context, person, fact="Tabs."))["saved"] is True
+    assert structured(await run(context, person, fact="Tabs."))["saved"] is True
     assert person.asked == []
 
 
 @pytest.mark.requirement("memory.modes")
 async def test_a_client_that_cannot_be_told_from_others_may_save(root: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(""))
-    assert told(await run(anonymous, Agreeing(), fact="Tabs."))["saved"] is True
+    assert structured(await run(anonymous, Agreeing(), fact="Tabs."))["saved"] is True
     assert (root / "AGENTS.md").exists()
 
 
@@ -263,9 +263,9 @@ async def test_what_a_client_has_not_seen_of_the_file_is_not_taken_for_seen(root
     await writer.execute(overwrite, context)
     path.write_text("theirs\n")
     await save(context, fact="unseen")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await writer.execute(overwrite, context)
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
 
 
 @pytest.mark.requirement("memory.params")
@@ -281,8 +281,8 @@ def test_a_fact_has_to_be_there_and_be_short(fact: str) -> None:
 async def test_what_the_dialogs_of_the_clis_fill_in_is_taken_and_means_nothing(
     root: Path, context: ToolContext
 ) -> None:
-    published = MemoryTool().parameter_schema["properties"]
-    assert list(published) == ["fact", "scope"]
+    properties = MemoryTool().parameter_schema["properties"]
+    assert list(properties) == ["fact", "scope"]
     await save(context, fact="Tabs.", modified_by_user=True, modified_content="all else is gone")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
 

@@ -53,8 +53,8 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
         return
     text = with_entry(before, entry, HEADINGS)
     assert len(text.splitlines()) == len(before.splitlines()) + (3 if before else 2)
-    for each in (entry, entry_of(entry)):
-        assert set(entries_in(each)) <= set(entries_in(text))
+    for entry_text in (entry, entry_of(entry)):
+        assert set(entries_in(entry_text)) <= set(entries_in(text))
     assert "<!" not in text
     assert "<?" not in text
 
@@ -106,12 +106,16 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
     st.sampled_from(["", "x", "- old", OURS]),
 )
 def test_all_that_was_there_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
-    before = "".join(body + ending for body, ending in lines) + last
-    after = with_entry(before, "- new entry", HEADINGS)
-    added = len(after) - len(before)
-    places = [at for at in range(len(before) + 1) if before[:at] + after[at : at + added] + before[at:] == after]
+    old_text = "".join(body + ending for body, ending in lines) + last
+    new_text = with_entry(old_text, "- new entry", HEADINGS)
+    growth = len(new_text) - len(old_text)
+    places = [
+        place
+        for place in range(len(old_text) + 1)
+        if old_text[:place] + new_text[place : place + growth] + old_text[place:] == new_text
+    ]
     assert places
-    assert "- new entry" in after.splitlines()
+    assert "- new entry" in new_text.splitlines()
 
 
 @pytest.mark.requirement("memory.insert")
@@ -124,7 +128,7 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
 
 @pytest.mark.requirement("memory.similar")
 @each_of(
-    ("held", "wanted", "is_similar"),
+    ("old_entry", "new_entry", "is_similar"),
     [
         ("use tabs.", "Use tabs", True),
         ("Use **tabs**", "use tabs in Go", True),
@@ -133,13 +137,13 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
         ("...", "Use tabs", False),
     ],
 )
-def test_an_entry_that_says_much_the_same_is_found(held: str, wanted: str, is_similar: bool) -> None:
-    assert similar_entry(["other", held], wanted) == (held if is_similar else None)
+def test_an_entry_that_says_much_the_same_is_found(old_entry: str, new_entry: str, is_similar: bool) -> None:
+    assert similar_entry(["other", old_entry], new_entry) == (old_entry if is_similar else None)
 
 
 @pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize(
-    ("text", "is_held"),
+    ("text", "has_entry"),
     [
         ("- use @angular and <!x>\n", True),
         ("* use  \\@angular and &lt;!x>\n", True),
@@ -149,5 +153,5 @@ def test_an_entry_that_says_much_the_same_is_found(held: str, wanted: str, is_si
         ("", False),
     ],
 )
-def test_an_entry_is_recognised_however_it_is_escaped(text: str, is_held: bool) -> None:
-    assert (entries_in(entry_of("use @angular and <!x>"))[0] in entries_in(text)) is is_held
+def test_an_entry_is_recognised_however_it_is_escaped(text: str, has_entry: bool) -> None:
+    assert (entries_in(entry_of("use @angular and <!x>"))[0] in entries_in(text)) is has_entry

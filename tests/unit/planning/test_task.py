@@ -37,9 +37,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", rea
 SHELL = "/bin/sh"
 
 
-def script(text: str, **more: Any) -> AgentCommand:
+def script(text: str, **options: Any) -> AgentCommand:
     """An agent that is a script of the shell."""
-    return AgentCommand(name="worker", command=SHELL, args=("-c", text), **more)
+    return AgentCommand(name="worker", command=SHELL, args=("-c", text), **options)
 
 
 @dataclass
@@ -75,9 +75,9 @@ class Agents:
 
     async def error(self, agent: AgentCommand) -> ToolError:
         """Hand a task to an agent that fails."""
-        with pytest.raises(ToolError) as caught:
+        with pytest.raises(ToolError) as error_info:
             await self.run(agent)
-        return caught.value
+        return error_info.value
 
 
 def text_of(result: ToolResult) -> str:
@@ -89,14 +89,14 @@ def text_of(result: ToolResult) -> str:
 @asynccontextmanager
 async def agents_in(context: ToolContext, folder: Path, **options: Any) -> AsyncGenerator[Agents]:
     starter, folders = BrokeredStarter(), PrivateFolders(str(folder))
-    told: list[str] = []
+    messages: list[str] = []
 
-    async def progress(done: float, total: float | None, message: str) -> None:
+    async def progress(steps: float, total: float | None, message: str) -> None:
         assert total is None
-        told.append(message)
+        messages.append(message)
 
     try:
-        yield Agents(replace(context, progress=progress), ProgramRunner(starter, folders, **options), folders, told)
+        yield Agents(replace(context, progress=progress), ProgramRunner(starter, folders, **options), folders, messages)
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await folders.aclose()
@@ -105,11 +105,11 @@ async def agents_in(context: ToolContext, folder: Path, **options: Any) -> Async
 
 @pytest.fixture
 async def agents(context: ToolContext, tmp_path: Path) -> AsyncGenerator[Agents]:
-    async with agents_in(context, tmp_path) as held:
-        yield held
+    async with agents_in(context, tmp_path) as client:
+        yield client
 
 
-async def gone(pid: int) -> None:
+async def wait_until_gone(pid: int) -> None:
     """Wait until a process has ended."""
     with anyio.fail_after(CEILING):
         while _runs(pid):  # noqa: ASYNC110 - nobody tells
@@ -134,9 +134,9 @@ async def test_an_agent_reads_the_task_and_its_output_is_the_answer(agents: Agen
 
 
 @pytest.mark.requirement("task.run")
-@pytest.mark.parametrize(("prompt", "given"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
+@pytest.mark.parametrize(("prompt", "argument"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
 async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_option(
-    prompt: str, given: str, agents: Agents
+    prompt: str, argument: str, agents: Agents
 ) -> None:
     agent = AgentCommand(
         name="worker",
@@ -144,14 +144,14 @@ async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_op
         args=("-c", 'printf "[%s]" "$0" "$@"; cat', "name"),
         prompt="argument",
     )
-    assert await agents.text(agent, prompt) == f"[name][{given}]"
+    assert await agents.text(agent, prompt) == f"[name][{argument}]"
 
 
 @pytest.mark.requirement("task.run")
 async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: Agents, root: Path) -> None:
-    trap = root / "worker-program"
-    trap.write_text("#!/bin/sh\necho trap\n")
-    trap.chmod(0o755)
+    workspace_program = root / "worker-program"
+    workspace_program.write_text("#!/bin/sh\necho trap\n")
+    workspace_program.chmod(0o755)
     agents.environment = {"PATH": f"{root}{os.pathsep}{os.defpath}"}
     assert await agents.text(AgentCommand(name="a", command="sh", args=("-c", "echo found"))) == "found"
     for command in ("worker-program", "./worker-program"):
@@ -210,7 +210,7 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
 
 @pytest.mark.requirement("task.failed")
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_parts"),
     [
         ("echo half; echo broken >&2; exit 3", ("failed with exit code 3", "broken")),
         ("echo half; exit 3", ("failed with exit code 3", "half")),
@@ -220,19 +220,19 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
     ],
 )
 async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
-    text: str, told: tuple[str, ...], agents: Agents
+    text: str, message_parts: tuple[str, ...], agents: Agents
 ) -> None:
     error = await agents.error(script(text))
     assert error.code is ToolErrorType.EXECUTION_FAILED
-    assert all(part in error.message for part in (*told, "worker", "check them before you try again"))
+    assert all(part in error.message for part in (*message_parts, "worker", "check them before you try again"))
 
 
 @pytest.mark.requirement("task.failed")
 async def test_a_program_that_cannot_be_started_is_told_without_its_path(agents: Agents, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    damaged.write_text("#!/no/such/interpreter\n")
-    damaged.chmod(0o755)
-    error = await agents.error(AgentCommand(name="worker", command=str(damaged)))
+    program = tmp_path / "damaged"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    error = await agents.error(AgentCommand(name="worker", command=str(program)))
     assert "'damaged' was not started" in error.message
     assert str(tmp_path) not in error.message
 
@@ -256,7 +256,7 @@ async def test_at_its_limit_an_agent_is_ended_with_all_it_started(agents: Agents
     assert "agents.worker.timeout" in error.message
     assert "stuck" in error.message
     for name in ("child", "self"):
-        await gone(int((root / name).read_text()))
+        await wait_until_gone(int((root / name).read_text()))
 
 
 @pytest.mark.requirement("task.ended")
@@ -270,14 +270,14 @@ async def test_a_cancelled_call_ends_its_agent_with_all_it_started(agents: Agent
                 await anyio.sleep(0.005)
         group.cancel_scope.cancel()
     for name in ("child", "self"):
-        await gone(int((root / name).read_text()))
+        await wait_until_gone(int((root / name).read_text()))
 
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
 async def test_what_an_agent_leaves_running_is_ended(agents: Agents, root: Path) -> None:
     assert await agents.text(script("setsid sleep 600 & echo $! >child; echo done")) == "done"
-    await gone(int((root / "child").read_text()))
+    await wait_until_gone(int((root / "child").read_text()))
 
 
 @pytest.mark.requirement("task.ended")
@@ -304,11 +304,11 @@ async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Age
     assert isinstance(result.llm_content, list)
     (link,) = [part for part in result.llm_content if isinstance(part, FileDataPart)]
     assert link.uri.endswith(os.path.basename(result.facts["outputFile"]))
-    kept = await anyio.Path(result.facts["outputFile"]).read_text()
-    assert kept.split() == [str(number) for number in range(1, 100_001)]
+    whole_output = await anyio.Path(result.facts["outputFile"]).read_text()
+    assert whole_output.split() == [str(number) for number in range(1, 100_001)]
 
 
-PRINTED = [
+OUTPUTS = [
     ('{"type": "result", "result": "yes", "is_error": false}', "yes"),
     ('{"response": "yes", "stats": {}}', "yes"),
     ('{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
@@ -329,18 +329,18 @@ async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_a
     agents: Agents,
 ) -> None:
     with all_cases() as case:
-        for printed, expected in PRINTED:
-            with case(printed):
+        for output, answer in OUTPUTS:
+            with case(output):
                 agent = AgentCommand(
-                    name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json"
+                    name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', output), output="json"
                 )
-                assert await agents.text(agent) == expected
-                assert await agents.text(replace(agent, output="text")) == printed.strip("\n")
+                assert await agents.text(agent) == answer
+                assert await agents.text(replace(agent, output="text")) == output.strip("\n")
 
 
 @pytest.mark.requirement("task.json")
 @pytest.mark.parametrize(
-    ("printed", "told"),
+    ("output", "message_part"),
     [
         ('{"result": "I could not.", "is_error": true}', "I could not."),
         ('{"error": {"message": "no quota", "code": 1}}', "no quota"),
@@ -348,11 +348,11 @@ async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_a
         ('{"error": [1]}', "[1]"),
     ],
 )
-async def test_an_agent_that_says_it_failed_has_failed(printed: str, told: str, agents: Agents) -> None:
-    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json")
+async def test_an_agent_that_says_it_failed_has_failed(output: str, message_part: str, agents: Agents) -> None:
+    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', output), output="json")
     error = await agents.error(agent)
     assert "reported a failure" in error.message
-    assert told in error.message
+    assert message_part in error.message
 
 
 @pytest.mark.requirement("task.json")
@@ -372,8 +372,8 @@ def test_json_that_is_very_deep_is_no_answer() -> None:
     assert read_answer(b'{"text": "\xff"}', is_whole=False) == AgentAnswer("\ufffd")
 
 
-ONE = AgentCommand(name="Reviewer", command="review", description="Reads code.")
-TWO = AgentCommand(name="tester", command="test")
+REVIEWER = AgentCommand(name="Reviewer", command="review", description="Reads code.")
+TESTER = AgentCommand(name="tester", command="test")
 
 
 def tool_of(*agents: AgentCommand) -> TaskTool:
@@ -385,23 +385,23 @@ def tool_of(*agents: AgentCommand) -> TaskTool:
 
 @pytest.mark.requirement("task.agents")
 def test_the_schema_names_the_agents_and_wants_one_only_where_there_are_several() -> None:
-    several, one = tool_of(ONE, TWO), tool_of(ONE)
-    assert several.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
-    assert several.parameter_schema["required"] == ["prompt", "subagent_type"]
-    assert one.parameter_schema["required"] == ["prompt"]
-    assert one.validate_tool_params({"prompt": "x"}).subagent_type == "Reviewer"
-    assert several.description.endswith("Agents:\n- Reviewer: Reads code.\n- tester")
+    two_agents, one_agent = tool_of(REVIEWER, TESTER), tool_of(REVIEWER)
+    assert two_agents.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
+    assert two_agents.parameter_schema["required"] == ["prompt", "subagent_type"]
+    assert one_agent.parameter_schema["required"] == ["prompt"]
+    assert one_agent.validate_tool_params({"prompt": "x"}).subagent_type == "Reviewer"
+    assert two_agents.description.endswith("Agents:\n- Reviewer: Reads code.\n- tester")
 
 
 @pytest.mark.requirement("task.agents")
-@pytest.mark.parametrize("given", [{"subagent_type": "reviewer"}, {"agent_name": " REVIEWER "}])
-def test_an_agent_is_found_whatever_case_its_name_is_written_in(given: dict[str, str]) -> None:
-    assert tool_of(ONE, TWO).validate_tool_params({"prompt": "x", **given}).subagent_type == "Reviewer"
+@pytest.mark.parametrize("arguments", [{"subagent_type": "reviewer"}, {"agent_name": " REVIEWER "}])
+def test_an_agent_is_found_whatever_case_its_name_is_written_in(arguments: dict[str, str]) -> None:
+    assert tool_of(REVIEWER, TESTER).validate_tool_params({"prompt": "x", **arguments}).subagent_type == "Reviewer"
 
 
 @pytest.mark.requirement("task.agents")
 def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
-    tool = tool_of(ONE, replace(TWO, name="reviewer"))
+    tool = tool_of(REVIEWER, replace(TESTER, name="reviewer"))
     assert tool.validate_tool_params({"prompt": "x", "subagent_type": "reviewer"}).subagent_type == "reviewer"
     with pytest.raises(InvalidToolParamsError):
         tool.validate_tool_params({"prompt": "x", "subagent_type": "REVIEWER"})
@@ -420,34 +420,34 @@ def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
         {"prompt": "x" * (MAX_PROMPT_CHARS + 1), "subagent_type": "tester"},
         {"subagent_type": "tester"},
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda arguments: str(arguments)[:40],
 )
 def test_a_task_for_nobody_or_of_nothing_is_refused(arguments: Mapping[str, Any]) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
-        tool_of(ONE, TWO).validate_tool_params(arguments)
+    with pytest.raises(InvalidToolParamsError) as error_info:
+        tool_of(REVIEWER, TESTER).validate_tool_params(arguments)
     if arguments.get("subagent_type", "") in ("", "writer") and arguments.get("prompt") == "x":
-        assert "Reviewer, tester" in caught.value.message
+        assert "Reviewer, tester" in error_info.value.message
 
 
 @pytest.mark.requirement("task.consent")
 async def test_a_person_is_shown_the_agent_its_command_line_and_the_whole_task(context: ToolContext) -> None:
-    agent = replace(ONE, args=("--model", "big one", "--api-key=sk-ant-api03-abcdefghijklmnopqrstuvwxyz"))
+    agent = replace(REVIEWER, args=("--model", "big one", "--api-key=sk-ant-api03-abcdefghijklmnopqrstuvwxyz"))
     tool = tool_of(agent)
     params = tool.validate_tool_params({"prompt": "Look\u202e here.\nThen there.", "description": "Look around"})
     details = await tool.should_confirm_execute(params, context)
-    shown = render_question(Question(tool.get_description(params, context), details, ""))
-    assert "The model says: Look around" in shown
-    assert "the agent Reviewer, which runs outside the sandbox" in shown
-    assert "review --model 'big one' --api-key=" in shown
-    assert "abcdefghijklmnopqrstuvwxyz" not in shown
-    assert "Look<U+202E> here.\nThen there.\n" in shown
+    text = render_question(Question(tool.get_description(params, context), details, ""))
+    assert "The model says: Look around" in text
+    assert "the agent Reviewer, which runs outside the sandbox" in text
+    assert "review --model 'big one' --api-key=" in text
+    assert "abcdefghijklmnopqrstuvwxyz" not in text
+    assert "Look<U+202E> here.\nThen there.\n" in text
 
 
 @pytest.mark.requirement("task.consent")
 async def test_an_answer_is_bound_to_the_command_line_that_was_shown(context: ToolContext) -> None:
-    params = tool_of(ONE).validate_tool_params({"prompt": "x"})
-    before = await tool_of(ONE).should_confirm_execute(params, context)
-    after = await tool_of(replace(ONE, args=("--all",))).should_confirm_execute(params, context)
+    params = tool_of(REVIEWER).validate_tool_params({"prompt": "x"})
+    before = await tool_of(REVIEWER).should_confirm_execute(params, context)
+    after = await tool_of(replace(REVIEWER, args=("--all",))).should_confirm_execute(params, context)
     assert isinstance(before, ExecConfirmation)
     assert before.state != after.state
 

@@ -39,8 +39,8 @@ def authority_for(host: str, folder: Path, ends: dt.timedelta = dt.timedelta(day
     pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pem)
-    shown = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    return Authority(server, lambda: ssl.create_default_context(cadata=shown), shown)
+    certificate_text = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return Authority(server, lambda: ssl.create_default_context(cadata=certificate_text), certificate_text)
 
 
 def signed_for(

@@ -14,16 +14,16 @@ from tools.web.page_fetcher import PageCache, PageFetcher
 from tools.web.url_opener import UrlOpener, WebRules
 
 
-def rules_for(*sites: WebServer, **others: Any) -> WebRules:
+def rules_for(*sites: WebServer, **options: Any) -> WebRules:
     """Rules under which these servers, all on 127.0.0.1, may be opened."""
     return WebRules(
-        allow_private_hosts=("127.0.0.1",), allowed_ports=(80, 443, *(site.port for site in sites)), **others
+        allow_private_hosts=("127.0.0.1",), allowed_ports=(80, 443, *(site.port for site in sites)), **options
     )
 
 
-def opener_for(*sites: WebServer, names: NameServer | None = None, **others: Any) -> UrlOpener:
+def opener_for(*sites: WebServer, names: NameServer | None = None, **options: Any) -> UrlOpener:
     """An opener of these servers; `site.test` is this machine."""
-    return UrlOpener(rules_for(*sites, **others), names or NameServer())
+    return UrlOpener(rules_for(*sites, **options), names or NameServer())
 
 
 def public_pages() -> PageFetcher:
@@ -41,9 +41,9 @@ class Fetching:
 
     def of(self, context: ToolContext) -> Fetching:
         """The same tool for another client."""
-        other = Fetching(UrlOpener(), context)
-        other.tool = self.tool
-        return other
+        copy = Fetching(UrlOpener(), context)
+        copy.tool = self.tool
+        return copy
 
     def with_context(self, **changes: Any) -> Fetching:
         """The same tool in another context."""
@@ -51,8 +51,8 @@ class Fetching:
 
     async def fetch(self, url: str | None = None, **arguments: Any) -> ToolResult:
         """Call the tool as the flow does."""
-        given = arguments if url is None else {"url": url, **arguments}
-        return await self.tool.execute(self.tool.validate_tool_params(given), self.context)
+        params = arguments if url is None else {"url": url, **arguments}
+        return await self.tool.execute(self.tool.validate_tool_params(params), self.context)
 
     async def text(self, url: str | None = None, **arguments: Any) -> str:
         """All text for the model."""
@@ -75,8 +75,8 @@ def text_of(result: ToolResult) -> str:
 
 def content_of(text: str) -> str:
     """What stands between the marks."""
-    _, _, behind = text.partition('<web_content id="')
-    mark, _, content = behind.partition('">\n')
+    _, _, rest_of_text = text.partition('<web_content id="')
+    mark, _, content = rest_of_text.partition('">\n')
     inside, end, _ = content.partition(f'\n</web_content id="{mark}">')
     assert end, text
     return inside

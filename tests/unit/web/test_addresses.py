@@ -50,14 +50,14 @@ def test_nothing_that_python_calls_private_is_open(address: IPv4Address) -> None
 @pytest.mark.requirement("web.addresses")
 @examples(100)
 @given(st.ip_addresses(v=4), st.sampled_from(["mapped", "nat64", "6to4", "isatap"]))
-def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, how: str) -> None:
+def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, carrier_kind: str) -> None:
     bits = int(inner)
     carrier = {
         "mapped": 0xFFFF << 32 | bits,
         "nat64": 0x64FF9B << 96 | bits,
         "6to4": 0x2002 << 112 | bits << 80 | 1,
         "isatap": 0x26064700 << 96 | 0x5EFE << 32 | bits,
-    }[how]
+    }[carrier_kind]
     if not is_public(inner):
         assert not is_public(IPv6Address(carrier))
 

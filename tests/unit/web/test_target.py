@@ -35,7 +35,7 @@ def test_a_url_has_one_spelling(text: str, url: str) -> None:
 
 @pytest.mark.requirement("web.url")
 @each_of(
-    ("text", "why"),
+    ("text", "cause"),
     [
         ("", "does not begin"),
         ("example.org", "does not begin"),
@@ -87,10 +87,10 @@ def test_a_url_has_one_spelling(text: str, url: str) -> None:
         ("http://example.org/" + "a" * 8_000, "8,019 characters"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_no_url(text: str, why: str) -> None:
-    with pytest.raises(UrlError, match=r".*") as caught:
+def test_what_could_be_read_in_two_ways_is_no_url(text: str, cause: str) -> None:
+    with pytest.raises(UrlError, match=r".*") as error_info:
         parse_url(text)
-    assert why in str(caught.value)
+    assert cause in str(error_info.value)
 
 
 @pytest.mark.requirement("web.url")
@@ -112,9 +112,9 @@ def test_a_reference_leads_on_from_its_page(reference: str, url: str) -> None:
 @examples(100)
 @given(st.text(alphabet=st.sampled_from("htps:/@[]%\\.?#0127xa\u2460 \t"), max_size=40))
 def test_whatever_is_read_as_a_url_is_read_the_same_again(text: str) -> None:
-    for spelled in (text, f"http://{text}"):
+    for spelling in (text, f"http://{text}"):
         try:
-            target = parse_url(spelled)
+            target = parse_url(spelling)
         except UrlError:
             continue
         assert parse_url(target.url) == target
