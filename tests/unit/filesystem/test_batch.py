@@ -1,4 +1,4 @@
-"""Reading a batch of files that were found: what is at a path by then, and what stays open."""
+"""Reading a batch of files that a search has found: paths that changed since then, and files that are left open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ("a.txt", "b.txt", "c.txt")
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside the workspace."""
+    """A folder next to the workspace."""
     folder = tmp_path.resolve() / "outside"
     folder.mkdir()
     return folder
@@ -35,7 +35,7 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def candidates(root: Path) -> list[Candidate]:
-    """Three files of one folder, as a walk has found them, and one of the folder above."""
+    """Three files in one folder, as a walk finds them, and one file in the folder above."""
     (root / "inside").mkdir()
     for name in NAMES:
         (root / "inside" / name).write_text(f"harmless {name}")
@@ -45,6 +45,7 @@ def candidates(root: Path) -> list[Candidate]:
 
 
 def read(context: ToolContext, candidates: list[Candidate]) -> Batch:
+    """Read the files, and return the batch."""
     deadline = Deadline(context.signal, 30)
     batch = Batch(context.workspace, context.limits, context.media, deadline, context.client.reads, (), is_checked=True)
     batch.read(candidates)
@@ -52,6 +53,7 @@ def read(context: ToolContext, candidates: list[Candidate]) -> Batch:
 
 
 def become_folder(path: Path) -> None:
+    """Replace a file with a folder."""
     path.unlink()
     path.mkdir()
 
@@ -80,7 +82,9 @@ def text_of(batch: Batch) -> str:
     ],
     ids="empty open utf-8 endings mark wide legacy damaged long many room large".split(),  # noqa: SIM905 - one line
 )
-def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path, context: ToolContext) -> None:
+def test_a_batch_shows_and_remembers_the_same_as_a_single_read(
+    content: bytes, root: Path, context: ToolContext
+) -> None:
     path = str(root / "a.txt")
     Path(path).write_bytes(content)
     batch = read(context, [Candidate(path, None)])
@@ -116,7 +120,7 @@ def test_a_found_file_that_became_a_link_leading_out_is_skipped(
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
+def test_no_file_is_read_in_a_found_folder_that_became_a_link_leading_out(
     root: Path, outside: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     for name in NAMES:
@@ -136,7 +140,7 @@ def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
     [(Path.unlink, "does not exist"), (become_folder, "is a directory")],
     ids=["gone", "folder"],
 )
-def test_the_reason_is_told_for_a_later_file_of_a_folder_as_for_the_first(
+def test_the_first_and_later_files_of_a_folder_are_skipped_with_the_same_reason(
     exchange: Callable[[Path], None], reason: str, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     first, _, last, outer_file = candidates
@@ -170,7 +174,7 @@ def test_an_opened_file_is_closed_whether_or_not_its_stream_was_used(root: Path,
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names, nor links without rights")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes, and links need special rights")
 @pytest.mark.requirement("paths.special")
 def test_only_regular_files_are_opened_in_an_open_folder(root: Path) -> None:
     (root / "a.txt").write_text("text")

@@ -1,4 +1,4 @@
-"""Paths that are being typed: what is meant, and what they may become."""
+"""Paths that a person is typing: how they are parsed, and which completions are offered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_line_is_split_at_blanks_and_commas_outside_quotes_and_braces(line: st
     assert [item.path for item in typed_paths(line)] == paths
 
 
-@pytest.mark.skipif(os.sep == "\\", reason="there the backslash separates folders")
+@pytest.mark.skipif(os.sep == "\\", reason="on Windows, the backslash separates folders")
 @pytest.mark.requirement("at.typed")
 def test_a_backslash_protects_a_blank_a_comma_and_a_quote_and_nothing_else() -> None:
     line = r"my\ notes.txt a\,b \"q\" a\b\[1\]"
@@ -114,7 +114,7 @@ def test_only_the_folder_that_is_typed_is_listed(root: Path) -> None:
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_long_folder_is_cut_and_the_number_is_told(root: Path) -> None:
+def test_a_long_folder_is_cut_and_its_entries_are_counted(root: Path) -> None:
     for number in range(250):
         (root / f"file{number:03}").write_text("")
     candidates = complete(root, "file", limit=100)
@@ -134,12 +134,14 @@ def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
     for name in ("a.log", "a.txt", "secret.txt"):
         (root / name).write_text("x")
     assert complete(root).names == ("docs/", "a.txt", ".coretoolsignore", ".gitignore")
-    assert complete(root, folder="dist").names == ("a.txt",), "named outright, as for a listing"
+    assert complete(root, folder="dist").names == ("a.txt",), (
+        "a folder that is named outright is completed, as it is listed"
+    )
     assert complete(root, folder="secrets") == Candidates()
     assert files_below(root, "a.").names == ("a.txt", "docs/a.txt")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links and pipes")
+@pytest.mark.skipif(os.name != "posix", reason="links and named pipes need POSIX")
 @pytest.mark.requirement("completion.entries")
 def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
@@ -171,7 +173,7 @@ def test_nothing_is_completed_in_a_file_or_in_a_folder_that_is_not_there(root: P
 
 
 @pytest.mark.requirement("completion.entries")
-def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: Path) -> None:
+def test_files_in_subfolders_are_found_by_part_of_their_name_the_nearest_first(root: Path) -> None:
     for path in ("a/b/application.py", "x/my_app.py", "a/app.py", "a/other.py", "node_modules/app.js"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("x")
@@ -180,7 +182,7 @@ def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: P
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
+def test_a_search_in_subfolders_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
     for number in range(1_050):
         (root / f"file{number}").write_text("")
     candidates = files_below(root, "file")
@@ -188,7 +190,7 @@ def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_cancelled_look_below_ends(root: Path) -> None:
+def test_a_cancelled_search_in_subfolders_ends(root: Path) -> None:
     (root / "file").write_text("")
     workspace, signal = Workspace([str(root)]), AbortSignal()
     signal.abort()

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def failed_edit_message(context: ToolContext, old: str, new: str = "replacement") -> str:
+    """Return the error message of an edit whose `old_string` is not in the file."""
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", "old_string": old, "new_string": new})
     with pytest.raises(ToolError) as error_info:
@@ -86,7 +87,7 @@ async def test_the_cause_is_named(content: str, old: str, cause: str, root: Path
 
 
 @pytest.mark.requirement("edit.causes")
-async def test_a_file_that_was_not_read_is_named_as_such(root: Path, context: ToolContext) -> None:
+async def test_the_error_says_that_the_file_was_not_read(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("alpha\n")
     assert "not read this file" in await failed_edit_message(context, "beta")
     reader = ReadFileTool()
@@ -102,7 +103,7 @@ async def test_the_search_for_a_similar_region_is_bounded(old: str, root: Path, 
 
 
 @pytest.mark.requirement("edit.causes")
-async def test_characters_that_are_not_seen_are_marked_in_the_region(root: Path, context: ToolContext) -> None:
+async def test_invisible_characters_are_marked_in_the_region(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("say zero\u200bwidth, no\u00a0break, cafe\u0301, \u1112\u1161\u11ab now\nplain\n")
     message = await failed_edit_message(context, "say zerowidth, no break, caf\u00e9, \ud55c now")
     assert "say zero<U+200B>width, no<U+00A0>break, cafe<U+0301>, \u1112<U+1161><U+11AB> now\n" in message
@@ -112,7 +113,7 @@ async def test_characters_that_are_not_seen_are_marked_in_the_region(root: Path,
 
 
 @pytest.mark.requirement("edit.causes")
-async def test_of_a_notebook_is_told_that_it_is_json(root: Path, context: ToolContext) -> None:
+async def test_the_error_says_that_a_notebook_is_json(root: Path, context: ToolContext) -> None:
     (root / "a.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["print(\\"hi\\")"]}]}')
     tool = EditTool()
     arguments = {"file_path": "a.ipynb", "old_string": 'print("hi")', "new_string": "pass"}

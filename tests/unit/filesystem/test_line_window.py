@@ -1,4 +1,4 @@
-"""Windows of lines, compared with what the whole text says."""
+"""Windows of lines, compared with the lines of the whole text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_negative_offset_counts_from_the_end(offset: int, first: int, text: st
 
 @pytest.mark.requirement("read.window")
 @pytest.mark.parametrize("offset", [3, 4, 100])
-def test_past_the_end_there_is_nothing_but_the_total(offset: int) -> None:
+def test_a_window_past_the_end_has_only_the_total(offset: int) -> None:
     part = take(b"a\nb\nc\n", offset, 10)
     assert (part.text, part.count, part.total) == ("", 0, 3)
 
@@ -88,7 +88,7 @@ def test_a_first_line_beyond_the_whole_budget_is_cut_to_it() -> None:
 
 
 @pytest.mark.requirement("read.large")
-def test_a_line_longer_than_many_blocks_is_passed_over(tmp_path: Path) -> None:
+def test_the_rest_of_a_line_that_is_longer_than_many_blocks_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_bytes(b"x" * (3 * BLOCK) + b"\nsecond\n")
     with path.open("rb", buffering=0) as stream:
@@ -108,7 +108,7 @@ def test_undecodable_bytes_are_shown_as_replacements(line: bytes) -> None:
 
 
 @pytest.mark.requirement("read.large")
-def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
+def test_lines_of_a_large_file_are_found_from_both_ends_and_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
     line = "{:09d}" + "." * 1013
     count = (COUNTED_BYTES + 6 * BLOCK) // 1024
@@ -117,7 +117,7 @@ def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
     os.utime(path, (1, 1))
     with path.open("rb", buffering=0) as stream:
         source = Source(stream, path.stat().st_size)
-        # Only what has not changed lately is remembered.
+        # Line counts are remembered only for a file that has not changed lately.
         identity = identity_of(os.fstat(stream.fileno()))._replace(ctime_ns=1)
 
         def numbers(offset: int, limit: int) -> tuple[list[int], LineWindow]:
@@ -136,7 +136,7 @@ def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
         assert part.total == count
         beyond, part = numbers(count, 3)
         assert (beyond, part.total) == ([], count)
-        # With all lines counted the end has numbers from the beginning.
+        # All lines are counted now, so lines at the end have their numbers from the beginning.
         last, part = numbers(-1, 5)
         assert (last, part.first) == ([count - 1], count - 1)
 
@@ -188,7 +188,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
     os.utime(path, ns=(0, 0))
     with path.open("rb", buffering=0) as stream:
         info = os.fstat(stream.fileno())
-        # As if nobody had changed it for long: its counts are remembered.
+        # The file seems not to have changed for a long time, so its line counts are remembered.
         identity = identity_of(info)._replace(ctime_ns=0)
         source = Source(stream, info.st_size)
         request = LineRequest(count - BLOCK // 8, 2, ROOMY, AbortSignal())
@@ -206,7 +206,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
 
 
 @pytest.mark.requirement("read.budget")
-def test_the_end_of_a_line_without_end_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_very_long_line_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
     data = b"short\n" + b"x" * 4 * BLOCK + b"\nlast\n"
     part = take(data, 0, 10, Limits())

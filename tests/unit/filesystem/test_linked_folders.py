@@ -1,4 +1,4 @@
-"""Folders that links lead to, in `glob`, `grep_search` and `read_many_files`: where the pattern names the link."""
+"""Links to folders in `glob`, `grep_search` and `read_many_files`: they are followed if the pattern names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def linked_root(root: Path, tmp_path: Path) -> Path:
-    """A folder with files, and links to it and within it."""
+    """A workspace with files, and with links to folders inside and outside it."""
     files = ("sub/deep.txt", "sub/inner/q.txt", "vault/key.txt", "node_modules/lib/l.txt", "a/b/c.txt")
     for path in (*(root / name for name in files), tmp_path / "outside" / "o.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ PATTERNS = {
 async def test_a_link_that_the_pattern_names_is_followed_and_no_other(linked_root: Path, context: ToolContext) -> None:
     for pattern, files in PATTERNS.items():
         for tool in TOOLS:
-            # Read outright, a link to a folder is that folder.
+            # For read_many_files, the path of a link to a folder names that folder.
             if (pattern, tool) != ("linkdir", read_many):
                 assert (await tool(context, pattern))[0] == files, (pattern, tool.__name__)
 
@@ -110,7 +110,7 @@ async def test_no_link_leads_outside_or_past_a_rule(linked_root: Path, context: 
 
 
 @pytest.mark.requirement("glob.linked_folders")
-async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_followed(
+async def test_if_nothing_is_found_the_result_says_that_other_links_are_not_followed(
     linked_root: Path, context: ToolContext
 ) -> None:
     assert "followed only if the pattern names them" in (await glob(context, "link*/*.txt"))[1]
@@ -119,7 +119,7 @@ async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_follow
 
 
 @pytest.mark.requirement("glob.linked_folders")
-def test_links_in_a_circle_are_followed_so_many_times_at_most(linked_root: Path, context: ToolContext) -> None:
+def test_circular_links_are_followed_only_a_limited_number_of_times(linked_root: Path, context: ToolContext) -> None:
     for name in "abcdefgh":
         (linked_root / "sub" / name).symlink_to("..")
     walk = Walk(context.workspace, Filters(links=True), Deadline(context.signal, 30))

@@ -1,4 +1,4 @@
-"""`list_directory`: names, kinds, order, what is hidden, pages."""
+"""`list_directory`: names, kinds, order, hidden entries, pages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ async def test_folders_come_first_then_names_in_any_case_with_sizes(root: Path, 
 
 
 @pytest.mark.requirement("ls.entries")
-async def test_one_entry_is_told_in_the_singular_and_nothing_of_truncation(root: Path, context: ToolContext) -> None:
+async def test_one_entry_is_reported_in_the_singular_and_without_a_note_about_truncation(
+    root: Path, context: ToolContext
+) -> None:
     (root / "a").write_text("a")
     result = await ls(context)
     assert lines(result)[0] == f"Listed 1 item in {root}:"
@@ -86,7 +88,7 @@ async def test_one_entry_is_told_in_the_singular_and_nothing_of_truncation(root:
 
 
 @pytest.mark.requirement("ls.entries")
-async def test_an_empty_folder_is_no_failure(root: Path, context: ToolContext) -> None:
+async def test_an_empty_folder_is_not_an_error(root: Path, context: ToolContext) -> None:
     result = await ls(context)
     assert result.error is None
     assert result.llm_content == f"Directory {root} is empty."
@@ -242,7 +244,7 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("ls.pages")
-async def test_a_long_listing_is_cut_and_its_pages_are_the_whole(root: Path, context: ToolContext) -> None:
+async def test_a_long_listing_is_cut_and_its_pages_have_all_entries(root: Path, context: ToolContext) -> None:
     for number in range(250):
         (root / f"f{number:03}").write_text("")
     first = await ls(context)
@@ -260,7 +262,7 @@ async def test_a_long_listing_is_cut_and_its_pages_are_the_whole(root: Path, con
 
 
 @pytest.mark.requirement("ls.pages")
-async def test_limit_and_the_servers_limit_count(root: Path, context: ToolContext) -> None:
+async def test_the_limit_of_the_call_and_of_the_server_apply(root: Path, context: ToolContext) -> None:
     for name in "abc":
         (root / name).write_text("")
     assert entries(await ls(context, limit=2)) == ["a", "b"]

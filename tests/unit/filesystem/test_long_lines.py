@@ -1,4 +1,4 @@
-"""Any place in a line of any length: found by `grep_search`, and shown by `read_file`."""
+"""Places in very long lines: `grep_search` finds them, and `read_file` shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULE = "\n\n---\n\n"
 
 
 async def read(context: ToolContext, **arguments: Any) -> tuple[str, str, ToolResult]:
-    """The header, the text and the result of a read."""
+    """Return the header, the text and the result of a read."""
     tool = ReadFileTool()
     result = await tool.execute(tool.validate_tool_params(arguments), context)
     assert isinstance(result.llm_content, list)
@@ -45,13 +45,13 @@ async def grep(context: ToolContext, **arguments: Any) -> str:
 LINE = "".join(f"{number:05d} é世\U0001f600 " for number in range(6_000))
 CHINESE = "".join(f"{number:05d} 中文文本文件 " for number in range(6_000))
 TEXTS = {"utf-8": LINE, "utf-8-sig": LINE, "utf-16": LINE, "gb18030": CHINESE}
-"""A long line for each of some encodings."""
+"""A long line for each encoding."""
 
 
 @pytest.mark.requirement("read.chars")
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r\nshort\r\n"])
-async def test_what_the_header_tells_leads_through_a_long_line_to_its_end(
+async def test_following_the_headers_leads_through_a_long_line_to_its_end(
     codec: str, ending: str, root: Path, context: ToolContext
 ) -> None:
     line = TEXTS[codec]
@@ -84,7 +84,7 @@ async def test_any_characters_of_any_line_are_shown_alone(root: Path, context: T
 
 @pytest.mark.requirement("read.chars")
 @each_of("chars", ["-5", "5-5", "9-3", "a-b", "1-2-3", "9" * 13])
-def test_what_is_no_range_of_characters_is_refused(chars: str) -> None:
+def test_an_invalid_range_of_characters_is_refused(chars: str) -> None:
     with pytest.raises(InvalidToolParamsError):
         ReadFileTool().validate_tool_params({"file_path": "a.txt", "chars": chars})
 
@@ -113,7 +113,7 @@ def test_a_place_too_far_from_the_beginning_of_its_line_is_refused(monkeypatch: 
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
 @pytest.mark.parametrize("ending", one_in(2, ["\n", "\r\n"]))
 @pytest.mark.parametrize("decoded_limit", [match_report.MAX_DECODED_BYTES, 1])
-async def test_what_surrounds_a_match_is_shown_and_found_again_by_its_characters(
+async def test_the_text_around_a_match_is_shown_with_the_range_that_reads_it_again(
     codec: str, ending: str, decoded_limit: int, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if codec != "gb18030":
@@ -140,6 +140,6 @@ async def test_a_long_neighbour_is_shown_from_its_beginning(root: Path, context:
 
 
 @pytest.mark.requirement("grep.long_lines")
-async def test_a_match_deep_in_a_file_on_one_line_is_seen(root: Path, context: ToolContext) -> None:
+async def test_a_match_deep_in_a_file_with_one_line_is_shown(root: Path, context: ToolContext) -> None:
     (root / "min.json").write_text(json.dumps([{"id": number, "name": f"item {number}"} for number in range(10_000)]))
     assert '{"id": 4321, "name": "item 4321"}' in await grep(context, pattern='"id": 4321', path="min.json")

@@ -1,4 +1,4 @@
-"""Where a text is found: strategies, their order, and what each of them counts."""
+"""Finding a text in a file: the strategies, their order, and how many matches each one counts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_matches_are_counted_within_the_strategy_that_matched() -> None:
         ("", "a"),
     ],
 )
-def test_what_only_resembles_is_not_found(text: str, old: str) -> None:
+def test_a_text_that_is_only_similar_is_not_found(text: str, old: str) -> None:
     assert find_match(Haystack(text), old) is None
 
 
@@ -91,7 +91,7 @@ def test_a_match_never_splits_a_carriage_return_from_its_line_feed(old: str) -> 
 
 @pytest.mark.requirement("edit.unknown_encoding")
 def test_a_character_that_may_be_half_of_another_one_is_left_alone() -> None:
-    # In Shift JIS the second byte of this character is a backslash, in GB18030 second bytes may be letters.
+    # In Shift JIS, the second byte of this character is a backslash. In GB18030, a second byte may be a letter.
     text = "\u8868 = 'a\\b'".encode("shift_jis").decode("latin-1")
     text_match = find_match(Haystack(text, UNKNOWN), "\\")
     assert text_match is not None
@@ -116,7 +116,7 @@ def test_nesting_must_be_the_same_to_match_without_indentation() -> None:
 
 @pytest.mark.requirement("edit.bounded")
 def test_a_text_that_nearly_matches_everywhere_is_searched_in_linear_steps() -> None:
-    # Compared window by window this would take billions of steps and run into the time limit of the test.
+    # A comparison at every line would take billions of steps and exceed the time limit of the test.
     text = "x \n" * 200_000
     old = "x\n" * 20_000 + "y"
     assert find_match(Haystack(text), old) is None

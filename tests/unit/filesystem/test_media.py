@@ -1,4 +1,4 @@
-"""What a file is taken for, and how media reach the model."""
+"""How the type of a file is detected, and how media reach the model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_utf_16_text_is_not_taken_for_binary() -> None:
 
 
 @pytest.mark.requirement("read.type")
-def test_a_picture_by_name_only_is_not_sent_as_one() -> None:
+def test_a_file_that_only_has_the_name_of_a_picture_is_not_sent_as_one() -> None:
     assert detect(b"\0\x01\x02\x03garbage", "a.png").kind is FileKind.BINARY
 
 
@@ -76,7 +76,9 @@ def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolCo
 
 @pytest.mark.requirement("read.media")
 @each_of("make_image", [png, jpeg, gif, webp])
-def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make_image: Any, root: Path, context: ToolContext) -> None:
+def test_an_image_is_sent_if_it_is_complete_and_not_too_large(
+    make_image: Any, root: Path, context: ToolContext
+) -> None:
     path = root / "a.image"
     path.write_bytes(make_image(8_000, 1))
     (part,) = read_file(context, "a.image").parts
@@ -103,7 +105,7 @@ def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make_image: Any, root
         ("a.bmp", b"BM" + bytes(16), "image/bmp, 18 bytes"),
     ],
 )
-def test_what_not_every_model_takes_is_told_and_linked(
+def test_image_types_that_some_models_do_not_accept_are_named_and_linked(
     name: str, data: bytes, note: str, root: Path, context: ToolContext
 ) -> None:
     (root / name).write_bytes(data)
@@ -115,7 +117,7 @@ def test_what_not_every_model_takes_is_told_and_linked(
 
 
 @pytest.mark.requirement("read.type")
-def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -> None:
+def test_a_pdf_after_other_bytes_is_recognised(root: Path, context: ToolContext) -> None:
     document = pdf(page_objects(stream(lines("Hello"))))
     for name, data in (
         ("a.pdf", b"\0junk\r\n" * 100 + document),
@@ -158,7 +160,7 @@ def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: To
 
 
 @pytest.mark.requirement("read.type")
-def test_a_binary_file_is_told_in_one_line(root: Path, context: ToolContext) -> None:
+def test_a_binary_file_is_described_in_one_line(root: Path, context: ToolContext) -> None:
     (root / "a.bin").write_bytes(b"\0" * 12)
     reading = read_file(context, "a.bin")
     (part,) = reading.parts

@@ -1,4 +1,4 @@
-"""Paths at which nothing is: what is proposed, what is read because it looks the same, and what must not be told."""
+"""Paths that do not exist: which paths are suggested, which look-alikes are read, and what must not be disclosed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def call(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> str:
-    """The text of a call's result, whatever its parts are."""
+    """Return the text of a call's result, whatever its parts are."""
     result = await tool.execute(tool.validate_tool_params(arguments), context)
     content = result.llm_content
     parts = [content] if not isinstance(content, list | tuple) else content
@@ -45,7 +45,7 @@ def fill(root: Path, *names: str) -> None:
 
 
 @pytest.mark.requirement("names.proposed")
-async def test_what_was_probably_meant_is_proposed(root: Path, context: ToolContext) -> None:
+async def test_the_path_that_was_probably_meant_is_suggested(root: Path, context: ToolContext) -> None:
     fill(root, "src/app.ts", "src/components/Button.tsx", "docs/README.md", "my file.txt")
     with all_cases() as case:
         for path, proposed_path in (
@@ -79,7 +79,7 @@ async def test_what_was_probably_meant_is_proposed(root: Path, context: ToolCont
 
 
 @pytest.mark.requirement("names.proposed")
-async def test_every_tool_that_finds_nothing_at_a_path_proposes(root: Path, context: ToolContext) -> None:
+async def test_every_tool_suggests_a_path_if_the_given_one_does_not_exist(root: Path, context: ToolContext) -> None:
     fill(root, "src/app.ts")
     for tool, arguments, code, proposed_path in (
         (EditTool(), {"file_path": "src/App.ts", "old_string": "a", "new_string": "b"}, "file_not_found", "src/app.ts"),
@@ -98,7 +98,9 @@ async def test_every_tool_that_finds_nothing_at_a_path_proposes(root: Path, cont
 
 
 @pytest.mark.requirement("names.hidden")
-async def test_nothing_hidden_or_outside_is_proposed_or_read_for_its_look(root: Path, context: ToolContext) -> None:
+async def test_hidden_or_outside_paths_are_neither_suggested_nor_read_as_look_alikes(
+    root: Path, context: ToolContext
+) -> None:
     fill(root, "secret/key.txt", "agents.txt", "caf\u00e9.txt")
     outside = root.parent / "outside.txt"
     outside.write_text("outside\n")
@@ -131,14 +133,14 @@ LOOK_ALIKES = (
 
 
 @pytest.mark.requirement("names.look")
-async def test_the_one_file_that_looks_the_same_is_read_with_a_remark(root: Path, context: ToolContext) -> None:
+async def test_the_only_file_that_looks_the_same_is_read_with_a_note(root: Path, context: ToolContext) -> None:
     fill(root, *(name for name, _, _ in LOOK_ALIKES))
     for name, path, exact_name in LOOK_ALIKES:
         text = await call(ReadFileTool(), context, file_path=path)
         assert text.startswith(f"{name}\n"), path
         assert exact_name in text, path
         assert f"\n{name}\n" in await call(ReadManyFilesTool(), context, paths=[path])
-        if path != "zero.txt":  # most patterns are as plain as this one, and are not held against looks
+        if path != "zero.txt":  # glob compares looks only if the pattern has a character with look-alikes
             assert "Found 1 file" in await call(GlobTool(), context, pattern=path)
     assert "in.txt" in await call(LSTool(), context, path="Mu\u0308ll")
     fill(root, "a\u2002b.txt")
@@ -147,7 +149,7 @@ async def test_the_one_file_that_looks_the_same_is_read_with_a_remark(root: Path
 
 
 @pytest.mark.requirement("names.look")
-async def test_nothing_is_made_beside_what_looks_the_same_until_it_is_asked_for_again(
+async def test_a_file_beside_a_look_alike_is_created_only_on_the_second_request(
     root: Path, context: ToolContext
 ) -> None:
     fill(root, "cafe\u0301.md")
@@ -172,7 +174,7 @@ async def test_nothing_is_made_beside_what_looks_the_same_until_it_is_asked_for_
 
 
 @pytest.mark.requirement("names.look")
-async def test_nothing_is_made_under_a_path_with_marks_around_one_that_is_there_until_it_is_asked_for_again(
+async def test_a_path_that_seems_to_mean_an_existing_file_is_created_only_on_the_second_request(
     root: Path, context: ToolContext
 ) -> None:
     fill(root, "src/app.ts", "x.py")
@@ -193,7 +195,7 @@ async def test_nothing_is_made_under_a_path_with_marks_around_one_that_is_there_
 
 
 @pytest.mark.requirement("names.bounded")
-def test_no_more_is_looked_at_once_the_time_is_up(root: Path, context: ToolContext) -> None:
+def test_the_search_for_suggestions_ends_at_its_deadline(root: Path, context: ToolContext) -> None:
     fill(root, "src/app.ts")
     location = context.workspace.locate("src/apps.ts")
     assert proposal(context.workspace, location, Deadline(AbortSignal(), 0), otherwise="") == ""

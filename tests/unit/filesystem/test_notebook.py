@@ -1,4 +1,4 @@
-"""Notebooks as text."""
+"""Notebooks that are shown as text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_outputs_follow_their_cell_without_terminal_sequences() -> None:
     assert "\x1b" not in text
 
 
-def test_what_an_output_has_written_over_is_not_shown() -> None:
+def test_output_that_was_overwritten_is_not_shown() -> None:
     pieces = [["  0%|  |\r"], " 50%|# |", "\r100%|##|\n"]
     outputs = [{"output_type": "stream", "name": "stderr", "text": piece} for piece in pieces]
     redrawn = {"output_type": "stream", "name": "stdout", "text": ["a 1\nb 1\n", "\x1b[2Aa 2\nb 2\n"]}
@@ -62,7 +62,7 @@ def test_a_fence_in_a_cell_does_not_end_it() -> None:
     assert "````markdown\n```\ncode\n```\n````\n" in text
 
 
-def test_long_outputs_are_cut_and_the_cut_is_told() -> None:
+def test_long_outputs_are_cut_and_say_so() -> None:
     text = render_cells(code("x", {"output_type": "stream", "text": "y" * (MAX_OUTPUT_CHARS + 5) + "\n"}))
     assert "y" * MAX_OUTPUT_CHARS in text
     assert "y" * (MAX_OUTPUT_CHARS + 1) not in text
@@ -76,7 +76,7 @@ def test_a_long_notebook_says_how_many_cells_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"[]", b"{}", b'{"cells": 1}', b"[" * 100_000, b"\xff\xfe"])
-def test_what_is_no_notebook_is_not_rendered(data: bytes) -> None:
+def test_a_file_that_is_not_a_notebook_is_not_rendered(data: bytes) -> None:
     assert render(data) is None
 
 

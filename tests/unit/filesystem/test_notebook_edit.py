@@ -1,4 +1,4 @@
-"""The tool `notebook_edit`: what of the file changes, what stays byte for byte, and what is refused."""
+"""The tool `notebook_edit`: which parts of the file change, which stay byte for byte, and what is refused."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def read(path: Path) -> Any:
 
 @pytest.mark.requirement("notebook.bytes")
 @pytest.mark.parametrize("form", FORMS)
-async def test_all_but_the_cell_stays_as_it_is_written(form: str, root: Path, context: ToolContext) -> None:
+async def test_everything_but_the_changed_cell_stays_as_it_is_written(
+    form: str, root: Path, context: ToolContext
+) -> None:
     path = root / "n.ipynb"
     old_text = write_notebook(path, THREE, form)
     parts = parse_notebook(old_text.removeprefix("\ufeff")).cells
@@ -142,7 +144,7 @@ def read_cells(text: str) -> list[Any]:
 
 @pytest.mark.requirement("notebook.bytes")
 @each_of("form", FORMS)
-def test_a_notebook_that_is_taken_apart_is_the_same_put_together(form: str) -> None:
+def test_the_parts_of_a_notebook_join_to_the_same_text(form: str) -> None:
     for data in (THREE, FORMAT_3, notebook()):
         text = FORMS[form](data).removeprefix("\ufeff")
         for cell_list in parse_notebook(text).lists:
@@ -152,7 +154,7 @@ def test_a_notebook_that_is_taken_apart_is_the_same_put_together(form: str) -> N
 
 @pytest.mark.requirement("notebook.bytes")
 @pytest.mark.parametrize("form", ["as Jupyter writes it", "one line", "compact", "tabs", "CRLF"])
-async def test_the_first_cell_of_a_notebook_is_put_in_as_its_file_is_written(
+async def test_the_first_cell_of_a_notebook_is_inserted_in_the_format_of_the_file(
     form: str, root: Path, context: ToolContext
 ) -> None:
     path = root / "n.ipynb"
@@ -169,7 +171,7 @@ async def test_the_first_cell_of_a_notebook_is_put_in_as_its_file_is_written(
 
 
 @pytest.mark.requirement("notebook.bytes")
-async def test_a_second_cell_is_put_in_as_the_file_is_written(root: Path, context: ToolContext) -> None:
+async def test_a_second_cell_is_inserted_in_the_format_of_the_file(root: Path, context: ToolContext) -> None:
     old_cell = code(None, ["a"])
     new_cell: dict[str, Any] = {"cell_type": "markdown", "metadata": {}, "source": ["b"]}
     with all_cases() as case:
@@ -184,7 +186,7 @@ async def test_a_second_cell_is_put_in_as_the_file_is_written(root: Path, contex
 
 
 @pytest.mark.requirement("notebook.bytes")
-async def test_keys_that_a_cell_has_twice_give_way_to_its_source(root: Path, context: ToolContext) -> None:
+async def test_duplicate_source_keys_of_a_cell_are_replaced_by_one(root: Path, context: ToolContext) -> None:
     other_keys = '"cell_type": "code", "outputs": [1], "outputs": []'
     with all_cases() as case:
         for major, sources, key in (
@@ -228,7 +230,7 @@ async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Pat
 
 
 @pytest.mark.requirement("notebook.outputs")
-async def test_a_cell_becomes_one_of_the_other_kind(root: Path, context: ToolContext) -> None:
+async def test_a_cell_can_change_its_kind(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
     write_notebook(
         path,
@@ -309,13 +311,13 @@ async def test_each_cell_has_one_name_which_read_file_shows(root: Path, context:
         ('{"cells": ' + "[" * 100_000, "too deeply"),
     ],
 )
-def test_what_is_no_notebook_is_refused_with_its_cause(text: str, cause: str) -> None:
+def test_a_file_that_is_not_a_notebook_is_refused_with_the_cause(text: str, cause: str) -> None:
     with pytest.raises(NotANotebookError, match=cause):
         parse_notebook(text)
 
 
 @pytest.mark.requirement("notebook.bad_input")
-async def test_a_number_of_any_length_is_no_fault_of_a_notebook(root: Path, context: ToolContext) -> None:
+async def test_a_notebook_may_contain_numbers_of_any_length(root: Path, context: ToolContext) -> None:
     path, number = root / "n.ipynb", "9" * 5_000
     path.write_text(f'{{"cells": [{{"id": "one", "source": "a", "metadata": {{"n": {number}}}}}], "nbformat": 4}}')
     reader = ReadFileTool()
@@ -326,7 +328,7 @@ async def test_a_number_of_any_length_is_no_fault_of_a_notebook(root: Path, cont
 
 
 @pytest.mark.requirement("notebook.bad_input")
-async def test_what_is_no_notebook_or_has_no_such_cell_is_refused_with_a_code(root: Path, context: ToolContext) -> None:
+async def test_an_invalid_notebook_or_an_unknown_cell_is_refused_with_a_code(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
     invalid, not_found = ToolErrorType.NOTEBOOK_INVALID_JSON, ToolErrorType.NOTEBOOK_CELL_NOT_FOUND
     one_cell = notebook(code("one", "a"))

@@ -1,4 +1,4 @@
-"""PDF files as text, page by page, and as the file they are where there is no text to be had."""
+"""PDF files: shown as text, page by page, or sent as they are if they have no text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA = "pip install 'coretools-mcp[pdf]'"
 
 TWO_PAGES = document(lines("Hello", "World"), lines("Second page"))
 LONG = document(*[lines(*[f"page {page} line {line}" for line in range(1, 11)]) for page in range(1, 41)])
-"""40 pages, each with its marker, an empty line, ten lines, and an empty line."""
+"""40 pages. The text of each page is a marker, an empty line, ten lines and an empty line."""
 
 
 @pytest.mark.requirement("pdf.text")
@@ -38,7 +38,7 @@ def test_a_pdf_is_shown_as_the_text_of_its_pages(name: str, root: Path, context:
 
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("media", list(MediaHandling))
-def test_text_is_no_media_whatever_the_operator_wants_of_media(
+def test_the_text_of_a_pdf_does_not_depend_on_the_setting_for_media(
     media: MediaHandling, root: Path, context: ToolContext
 ) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
@@ -57,7 +57,7 @@ def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolConte
 
 
 @pytest.mark.requirement("pdf.text")
-def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
+def test_only_the_pages_that_are_shown_are_read_and_the_result_says_so(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     reading = read_file(context, "a.pdf", limit=20)
     assert "This is pages 1-2 of 40; request other pages with, for example, pages='3-'." in text_of(reading)
@@ -84,7 +84,7 @@ def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Pa
     ("page_range", "first", "last"),
     one_in(2, [("39", 39, 39), ("3-5", 3, 5), ("39-", 39, 40), ("40-99", 40, 40), (" 3 - 4 ", 3, 4)]),
 )
-def test_single_pages_can_be_asked_for(
+def test_single_pages_can_be_requested(
     page_range: str, first: int, last: int, root: Path, context: ToolContext
 ) -> None:
     (root / "a.pdf").write_bytes(LONG)
@@ -96,13 +96,13 @@ def test_single_pages_can_be_asked_for(
 
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("page_range", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
-def test_what_is_no_run_of_pages_is_refused(page_range: str) -> None:
+def test_an_invalid_range_of_pages_is_refused(page_range: str) -> None:
     with pytest.raises(InvalidToolParamsError, match="'pages' must look like"):
         ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": page_range})
 
 
 @pytest.mark.requirement("pdf.text")
-def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
+def test_a_missing_page_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
     with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as error_info:
         read_file(context, "a.pdf", pages=Pages(3, 3))
@@ -135,7 +135,7 @@ def test_pages_without_text_say_so_between_the_others(root: Path, context: ToolC
 def test_without_the_extra_a_pdf_comes_as_media_and_the_extra_is_named(
     media: MediaHandling, part_type: type | None, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pypdf", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "pypdf", None)  # as if pypdf were not installed
     (root / "a.pdf").write_bytes(TWO_PAGES)
     *parts, note = read_file(context, "a.pdf", media=media).parts
     assert isinstance(note, TextPart)
@@ -150,7 +150,7 @@ async def call(context: ToolContext, **arguments: object) -> ToolResult:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("pdf.text")
-async def test_a_person_and_a_program_are_told_of_the_pages(root: Path, context: ToolContext) -> None:
+async def test_the_display_and_the_facts_mention_the_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     result = await call(context, absolute_path=str(root / "a.pdf"), pages="2-3")
     assert result.return_display == "Read PDF as text: a.pdf"

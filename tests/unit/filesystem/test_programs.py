@@ -1,4 +1,4 @@
-"""Programs that an operator names are found by one rule, no matter who runs them."""
+"""Programs that the settings name: how they are found, whichever feature runs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def program_at(path: Path) -> Path:
 
 
 @pytest.mark.requirement("programs.configured")
-def test_a_name_is_looked_for_on_the_path_outside_the_workspace(tmp_path: Path) -> None:
+def test_a_name_is_searched_for_on_the_path_outside_the_workspace(tmp_path: Path) -> None:
     root = str(tmp_path / "workspace")
     workspace_program, program = program_at(tmp_path / "workspace" / "tool"), program_at(tmp_path / "bin" / "tool")
     search_path = os.pathsep.join((str(workspace_program.parent), str(program.parent)))

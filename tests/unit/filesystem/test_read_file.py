@@ -1,4 +1,4 @@
-"""The tool `read_file`: its parameters, refusals, facts and what it remembers."""
+"""The tool `read_file`: its parameters, its refusals, its facts, and what it remembers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def twenty_lines(root: Path) -> Path:
 
 
 @pytest.mark.requirement("read.whole")
-async def test_a_small_file_is_read_raw_and_shown_to_nobody_twice(root: Path, context: ToolContext) -> None:
+async def test_a_small_file_is_read_raw_and_not_repeated_in_the_display(root: Path, context: ToolContext) -> None:
     path = root / "a.py"
     path.write_text("x = 1  \n")
     result = await call(context, absolute_path=str(path))
@@ -118,7 +118,7 @@ async def test_lines_that_make_no_sense_are_refused(
 
 
 @pytest.mark.requirement("read.errors")
-async def test_what_cannot_be_read_is_named_by_a_code(root: Path, context: ToolContext) -> None:
+async def test_an_unreadable_path_is_refused_with_a_code(root: Path, context: ToolContext) -> None:
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
     for path, code in (
@@ -209,7 +209,9 @@ async def test_media_come_as_data_with_a_display(root: Path, context: ToolContex
 
 
 @pytest.mark.requirement("pdf.text")
-async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root: Path, context: ToolContext) -> None:
+async def test_pages_of_a_pdf_without_text_cannot_be_selected_and_the_result_says_so(
+    root: Path, context: ToolContext
+) -> None:
     (root / "a.pdf").write_bytes(document(b""))
     path = str(root / "a.pdf")
     assert len(package("read_file", await call(context, absolute_path=path, pages="")).parts) == 2
@@ -248,7 +250,7 @@ async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolC
 
 
 @pytest.mark.requirement("read.whole")
-async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
+async def test_the_schema_has_absolute_path_and_no_other_spelling() -> None:
     tool = ReadFileTool()
     assert tool.parameter_schema["required"] == ["absolute_path"]
     assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit", "pages", "chars"}
@@ -258,7 +260,7 @@ async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> No
 
 
 @pytest.mark.requirement("read.whole")
-async def test_of_an_empty_file_is_told_that_it_is_empty(root: Path, context: ToolContext) -> None:
+async def test_the_result_says_that_a_file_is_empty(root: Path, context: ToolContext) -> None:
     for content in (b"", b"\xef\xbb\xbf"):
         (root / "a.txt").write_bytes(content)
         (part,) = package("read_file", await call(context, absolute_path=str(root / "a.txt"))).parts

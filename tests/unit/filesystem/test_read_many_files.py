@@ -1,4 +1,4 @@
-"""`read_many_files`: which files are read, in which form, and what becomes of the rest."""
+"""`read_many_files`: which files it reads, in which form, and what it reports about the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def pdf() -> bytes:
-    """The smallest document: one page without a word on it."""
+    """Return the smallest document: one empty page."""
     objects = (
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -57,7 +57,7 @@ async def run(context: ToolContext, *paths: str, **arguments: Any) -> ToolResult
 
 
 async def read(context: ToolContext, *paths: str, **arguments: Any) -> list[str]:
-    """The files that were read, relative to the first root."""
+    """Return the files that were read, relative to the first root."""
     result = await run(context, *paths, **arguments)
     return [os.path.relpath(path, context.workspace.first_root) for path in result.facts["files"]]
 
@@ -124,7 +124,7 @@ async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
         {"paths": "*.txt"},
     ],
 )
-async def test_include_and_single_strings_are_taken_for_paths(
+async def test_include_and_single_strings_are_accepted_as_paths(
     root: Path, context: ToolContext, arguments: dict[str, Any]
 ) -> None:
     make(root, {"a.txt": "a", "b.txt": "b"})
@@ -152,7 +152,9 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("many.skipped")
-async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path: Path, context: ToolContext) -> None:
+async def test_files_outside_the_workspace_are_skipped_with_the_reason(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
     make(tmp_path, {"secret.txt": "secret"})
     make(root, {"a.txt": "a"})
     (root / "link.txt").symlink_to(tmp_path / "secret.txt")
@@ -165,7 +167,7 @@ async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path
 
 
 @pytest.mark.requirement("many.none")
-async def test_nothing_found_is_told_with_what_was_missing(root: Path, context: ToolContext) -> None:
+async def test_a_result_without_files_names_the_missing_paths(root: Path, context: ToolContext) -> None:
     result = await run(context, "missing.txt", "*.nothing")
     assert result.error is None
     assert texts(result)[0] == "No matching files were found, or all of them were skipped."
@@ -217,7 +219,7 @@ async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_n
 
 @pytest.mark.requirement("many.media")
 @pytest.mark.parametrize("path", ["pic.png", "*.png", "**/*.PNG", "sub/other.png"])
-async def test_pictures_are_given_where_they_are_asked_for(root: Path, context: ToolContext, path: str) -> None:
+async def test_pictures_are_sent_if_they_are_requested(root: Path, context: ToolContext, path: str) -> None:
     make(root, {"pic.png": png(), "sub/other.png": png()})
     result = await run(context, path)
     first = parts(result)[0]
@@ -227,7 +229,7 @@ async def test_pictures_are_given_where_they_are_asked_for(root: Path, context: 
 
 
 @pytest.mark.requirement("many.media")
-async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path, context: ToolContext) -> None:
+async def test_media_and_binary_files_that_only_a_glob_found_are_skipped(root: Path, context: ToolContext) -> None:
     make(root, {"pic.png": png(), "doc.pdf": PDF, "blob.dump": b"\0\1\2", "a.txt": "a"})
     result = await run(context, "**")
     assert result.facts["files"] == [str(root / "a.txt")]
@@ -371,7 +373,7 @@ async def test_too_many_globs_are_refused_by_their_number(root: Path, context: T
 
 
 @pytest.mark.requirement("many.none")
-async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, context: ToolContext) -> None:
+async def test_long_names_and_reasons_are_cut_in_the_result(root: Path, context: ToolContext) -> None:
     long = "/".join(["n" * 200] * 4)
     make(root, {f"{long}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
     result = await run(context, "**")
@@ -386,7 +388,7 @@ async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, contex
 
 
 @pytest.mark.requirement("many.budget")
-async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolContext) -> None:
+async def test_a_call_that_ran_out_of_time_says_so(root: Path, context: ToolContext) -> None:
     make(root, {f"{number}.txt": "x" for number in range(3)})
     tool = ReadManyFilesTool()
     tool.seconds = 0.0
@@ -398,7 +400,7 @@ async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolCo
 
 
 @pytest.mark.requirement("many.skipped")
-async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
+async def test_a_pipe_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
     os.mkfifo(root / "pipe")
     result = await run(context, "pipe", str(root / "pipe"))
     assert reasons(result) == {"pipe": "not a regular file", str(root / "pipe"): "not a regular file"}

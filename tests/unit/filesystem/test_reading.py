@@ -1,4 +1,4 @@
-"""Reading one opened file: what is shown, what is left out, and what is told about it."""
+"""Reading one opened file: what is shown, what is left out, and what the header says about it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_explicit_limit_may_exceed_the_default_but_not_the_characters(root: P
 
 
 @pytest.mark.requirement("read.budget")
-def test_a_line_that_was_cut_is_told(root: Path, context: ToolContext) -> None:
+def test_a_line_that_was_cut_is_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x" * 2500 + "\nshort\n")
     reading = read_file(context, "a.txt")
     assert reading.shortened
@@ -135,7 +135,7 @@ def test_the_mark_is_no_part_of_the_text(mark: bytes, codec: str, name: str, roo
 
 
 @pytest.mark.requirement("read.encodings")
-def test_what_cannot_be_decoded_is_marked_and_told(root: Path, context: ToolContext) -> None:
+def test_bytes_that_cannot_be_decoded_are_marked_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("Grüße, 世界\n".encode() + b"caf\xe9\n")
     reading = read_file(context, "a.txt")
     header, _, body = text_of(reading).partition(RULE)
@@ -170,7 +170,7 @@ def test_a_notebook_is_rendered_and_can_be_paged(root: Path, context: ToolContex
 
 
 @pytest.mark.requirement("read.notebook")
-def test_a_notebook_that_is_none_is_shown_as_the_text_it_is(root: Path, context: ToolContext) -> None:
+def test_an_invalid_notebook_is_shown_as_text(root: Path, context: ToolContext) -> None:
     (root / "a.ipynb").write_text("{broken")
     assert text_of(read_file(context, "a.ipynb")) == "{broken"
 

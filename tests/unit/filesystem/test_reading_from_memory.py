@@ -1,4 +1,4 @@
-"""What is read on the event loop: only what the kernel promises not to wait for."""
+"""Reads on the event loop: only files that the kernel can deliver without waiting."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from tools.files.workspace import Workspace
 
 pytestmark = [
     pytest.mark.requirement("read.from_memory"),
-    pytest.mark.skipif(sys.platform != "linux", reason="the system calls are Linux's"),
+    pytest.mark.skipif(sys.platform != "linux", reason="these system calls exist only on Linux"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try the kernel's cache always, even right after a miss."""
     monkeypatch.setattr(path_opener, "PAUSE_SECONDS", 0.0)
     kernel_opener = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
     if kernel_opener is not None:
-        monkeypatch.setattr(kernel_opener, "memory_pause", 0.0)  # others may have been refused just now
+        monkeypatch.setattr(kernel_opener, "memory_pause", 0.0)  # another test may have missed the cache just now
 
 
 def reader_of(path: Path) -> Callable[[], bytes]:
+    """Return a function that reads the beginning of a file."""
+
     def read_head() -> bytes:
         with open_regular(str(path)) as file:
             return file.head(1000)
@@ -39,19 +42,20 @@ def reader_of(path: Path) -> Callable[[], bytes]:
 
 
 def write_known(path: Path, content: bytes = b"text\n") -> Path:
+    """Write a file, and read it once so that the kind of its file system is known."""
     path.write_bytes(content)
-    reader_of(path)()  # from now on it is known what kind of file system this is
+    reader_of(path)()
     return path
 
 
 def is_local(path: Path) -> bool:
-    """Whether these tests run where files are read from memory at all."""
+    """Return whether the file system of this path is one on which files are read from memory."""
     kernel_opener = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
     return kernel_opener is not None and kernel_opener._is_local.get(path.stat().st_dev, False)  # pyright: ignore[reportPrivateUsage]
 
 
 def kernel_answer(path: Path) -> bytes | None:
-    """What the kernel gives at once, asked directly; `None` where it is not asked."""
+    """Return what the kernel delivers without waiting, or `None` if it would wait or must not be asked."""
     buffer = bytearray(5)
     if not is_local(path):
         return None
@@ -79,13 +83,13 @@ def test_empty_and_larger_files_are_left_to_a_thread(tmp_path: Path, content: by
     assert from_memory(reader_of(write_known(tmp_path / "a.txt", content))) is None
 
 
-def test_files_that_the_kernel_makes_up_are_left_to_a_thread() -> None:
+def test_files_that_the_kernel_generates_are_left_to_a_thread() -> None:
     path = Path("/proc/meminfo")
     reader_of(path)()
     assert from_memory(reader_of(path)) is None
 
 
-def test_what_is_no_regular_file_is_not_opened_from_memory(tmp_path: Path) -> None:
+def test_a_pipe_is_not_opened_from_memory(tmp_path: Path) -> None:
     write_known(tmp_path / "a.txt")
     os.mkfifo(tmp_path / "pipe")
     assert from_memory(reader_of(tmp_path / "pipe")) is None
@@ -94,7 +98,7 @@ def test_what_is_no_regular_file_is_not_opened_from_memory(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", [0x794C7630, 0x01021994, 0x65735546, 0x6969])
-def test_overlays_and_what_others_keep_are_not_asked_on_the_event_loop(
+def test_overlay_tmpfs_fuse_and_nfs_files_are_not_read_on_the_event_loop(
     tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.txt"
@@ -132,7 +136,7 @@ def test_no_folder_is_listed_from_memory(tmp_path: Path, listing: Callable[[path
     assert from_memory(list_folder) is None
 
 
-def test_after_a_failure_others_may_wait_again(tmp_path: Path) -> None:
+def test_reads_may_block_again_after_a_failure(tmp_path: Path) -> None:
     write_known(tmp_path / "a.txt")
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""ripgrep as a process: what it obeys, that it ends, and that anyone who it has started ends with it."""
+"""ripgrep as a process: which settings it ignores, and that it ends together with every process that it started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def deadline(seconds: float = 30.0) -> Deadline:
 
 
 def write_ripgrep(folder: Path, text: str) -> str:
-    """A ripgrep that does something else."""
+    """Write a shell script to use as ripgrep, and return its path."""
     program = folder / "rg"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -43,6 +43,7 @@ def write_ripgrep(folder: Path, text: str) -> str:
 
 
 def matches_of(program: str, root: Path, pattern: str) -> list[tuple[str, list[int]]]:
+    """Return the path and the line numbers of each match."""
     query = Query(pattern, fixed=False, ignore_case=False)
     return sorted(
         (match.path, list(match.lines)) for match in Ripgrep(program, deadline()).matches(query, str(root), ())
@@ -67,7 +68,7 @@ def test_ripgrep_obeys_no_configuration_of_the_environment(
 
 
 @pytest.mark.requirement("grep.no_options")
-def test_nothing_that_ripgrep_quotes_of_an_ignore_file_behind_a_link_is_passed_on(
+def test_lines_of_a_linked_ignore_file_that_ripgrep_quotes_are_not_passed_on(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "secret").write_text("pass{word-4711\n[z-a]\n")
@@ -88,7 +89,7 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
         timer = threading.Timer(0.2, limit.signal.abort)
         timer.start()
         with Child(ENDLESS, str(root), limit) as child:
-            assert child.read() == b"", "it ends only because it is killed"
+            assert child.read() == b"", "the child ends only because it is killed"
             assert child.was_killed
         timer.cancel()
         assert not is_running(child.pid)
@@ -97,7 +98,7 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
-def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: bool) -> None:
+def test_processes_that_a_program_started_end_with_it(root: Path, ends_by_itself: bool) -> None:
     command = f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"
     with Child(["/bin/sh", "-c", command], str(root), deadline()) as child:
         sleep_pid = int(child.read())
@@ -109,7 +110,7 @@ def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: boo
 
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
-def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(root: Path, tmp_path: Path) -> None:
+def test_a_process_that_keeps_the_output_of_an_ended_program_open_is_not_waited_for(root: Path, tmp_path: Path) -> None:
     pid_file = tmp_path / "left"
     text = f"setsid sh -c 'echo $$ >{pid_file}.new && mv {pid_file}.new {pid_file} && exec sleep 300' &\n"
     text += f"while [ ! -e {pid_file} ]; do :; done\nexit 0"
@@ -117,7 +118,7 @@ def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(
         with pytest.raises(ToolError) as error_info:
             matches_of(write_ripgrep(tmp_path, text), root, "foo")
         assert error_info.value.code is ToolErrorType.GREP_EXECUTION_ERROR
-        os.kill(int(pid_file.read_text()), 0)  # it still runs, out of reach
+        os.kill(int(pid_file.read_text()), 0)  # still running, in a session of its own
     finally:
         with suppress(ProcessLookupError):
             os.kill(int(pid_file.read_text()), signal.SIGKILL)
@@ -147,9 +148,9 @@ with Child(["/bin/sh", "-c", "sleep 300 & echo $!; sleep 300"], "/", Deadline(Ab
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends by itself, later")
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems, the child ends later, by itself")
 @pytest.mark.requirement("grep.cancelled")
-def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
+def test_a_child_ends_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, cwd=PROJECT) as owner:
         assert owner.stdout is not None
         pids = list(map(int, owner.stdout.readline().split()))
@@ -160,7 +161,7 @@ def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
 
 @pytest.fixture
 def endless_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[], list[int]]:
-    """A ripgrep that finds one line and goes on for ever; gives those that run."""
+    """Install a ripgrep that finds one line and never ends. Return a function that lists its processes."""
     (tmp_path / "bin").mkdir()
     write_ripgrep(tmp_path / "bin", "printf './a.txt\\0001:1:\\n./z.txt\\000'; exec /bin/sleep 300")
     no_ripgrep.setenv("PATH", str(tmp_path / "bin"))
@@ -203,7 +204,7 @@ async def test_cancelling_a_search_ends_it_with_a_typed_error(
 @needs_proc
 @pytest.mark.anyio
 @pytest.mark.requirement("grep.cancelled")
-async def test_a_call_that_nobody_waits_for_leaves_no_process(
+async def test_an_abandoned_call_leaves_no_process(
     root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
 ) -> None:
     (root / "a.txt").write_text("foo\n")
@@ -216,7 +217,7 @@ async def test_a_call_that_nobody_waits_for_leaves_no_process(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("grep.order")
-async def test_a_frequent_pattern_is_searched_for_in_order_and_ripgrep_ended_when_there_is_enough(
+async def test_a_frequent_pattern_is_searched_in_order_and_ripgrep_is_ended_after_enough_matches(
     root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):

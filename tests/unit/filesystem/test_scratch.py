@@ -1,4 +1,4 @@
-"""The client's own `/tmp` as the workspace resolves it: names, links, and where there is none."""
+"""The client's own `/tmp`: how the workspace resolves its names and links, and when there is no such folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="not run: there is no
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """A scratch folder, which does not exist yet."""
+    """The path of a scratch folder that does not exist yet."""
     return tmp_path.resolve() / "client" / "tmp"
 
 
@@ -35,7 +35,7 @@ def machine_file(tmp_path: Path) -> Path:
     """A file in the machine's own `/tmp`."""
     file = tmp_path.resolve() / "machines-own.txt"
     if not file.is_relative_to("/tmp"):
-        pytest.skip("not run: files of tests lie elsewhere")
+        pytest.skip("not run: the files of tests are not below /tmp")
     file.write_text("of somebody else")
     return file
 
@@ -61,9 +61,7 @@ def test_a_name_is_resolved_however_it_is_spelled(workspace: Workspace, scratch:
 
 
 @pytest.mark.requirement("scratch.names")
-def test_the_folder_is_no_root_and_a_path_that_climbs_to_it_is_one_of_its_names(
-    workspace: Workspace, outer_root: Path
-) -> None:
+def test_the_folder_is_not_a_root_and_can_be_reached_by_a_climbing_path(workspace: Workspace, outer_root: Path) -> None:
     assert [location.path for location in workspace.root_locations()] == [str(outer_root)]
     climbing_path = os.path.join(*[".."] * (len(outer_root.parts) - 1), "tmp", "a.txt")
     assert workspace.locate(climbing_path).name == "/tmp/a.txt"
@@ -73,7 +71,7 @@ def test_the_folder_is_no_root_and_a_path_that_climbs_to_it_is_one_of_its_names(
 
 
 @pytest.mark.requirement("scratch.owner")
-def test_it_is_made_when_a_name_in_it_is_first_used_and_never_while_only_memory_may_be_asked(
+def test_the_folder_is_created_on_first_use_but_not_during_a_read_from_memory(
     workspace: Workspace, scratch: Path
 ) -> None:
     assert not scratch.exists()
@@ -119,7 +117,7 @@ def test_links_are_followed_as_commands_follow_them(
         with pytest.raises(PathNotInWorkspaceError) as error_info:
             workspace.locate(f"/tmp/{name}")
         assert str(scratch) not in str(error_info.value)
-    # Where commands see nothing, tools see nothing.
+    # For commands, this link leads into their own /tmp, where the file does not exist. The same is true for tools.
     (scratch / "machines-own.txt").symlink_to(machine_file)
     for name in ("machines-own.txt", f"real/{machine_file.name}"):
         location = workspace.locate(f"/tmp/{name}")
@@ -129,7 +127,7 @@ def test_links_are_followed_as_commands_follow_them(
 
 
 @pytest.mark.requirement("scratch.links")
-def test_a_link_that_comes_in_between_is_not_followed_to_the_machines_own_folder(
+def test_a_link_created_meanwhile_is_not_followed_to_the_machines_own_tmp(
     workspace: Workspace, scratch: Path, machine_file: Path
 ) -> None:
     (scratch / "sub").mkdir(parents=True)
@@ -148,7 +146,9 @@ def test_a_link_that_comes_in_between_is_not_followed_to_the_machines_own_folder
 
 
 @pytest.mark.requirement("scratch.links")
-def test_a_link_of_the_workspace_does_not_lead_there(workspace: Workspace, outer_root: Path, scratch: Path) -> None:
+def test_a_link_in_the_workspace_does_not_lead_into_the_scratch_folder(
+    workspace: Workspace, outer_root: Path, scratch: Path
+) -> None:
     scratch.mkdir(parents=True)
     (scratch / "a.txt").write_text("here")
     (outer_root / "link").symlink_to("/tmp/a.txt")
@@ -157,7 +157,7 @@ def test_a_link_of_the_workspace_does_not_lead_there(workspace: Workspace, outer
 
 
 @pytest.mark.requirement("scratch.links")
-def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
+def test_the_error_for_a_missing_file_says_whether_the_machines_tmp_has_it(
     workspace: Workspace, scratch: Path, machine_file: Path
 ) -> None:
     with pytest.raises(ToolError) as error_info:
@@ -167,7 +167,9 @@ def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
         f"'{machine_file}' does not exist. It exists in the machine's own /tmp, which tools cannot see. The user can "
         "copy it into the workspace."
     )
-    (scratch / "link").symlink_to(machine_file)  # only of a name that the caller gave itself
+    (scratch / "link").symlink_to(
+        machine_file
+    )  # the error mentions the machine's /tmp only if the caller named the file directly
     for name in ("/tmp/link", "/tmp/nowhere-at-all"):
         with pytest.raises(ToolError) as error_info:
             workspace.open_file(workspace.locate(name))
@@ -175,9 +177,7 @@ def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
 
 
 @pytest.mark.requirement("scratch.work")
-def test_temporary_files_of_commands_that_change_files_are_read_by_their_names_and_not_written(
-    outer_root: Path, scratch: Path
-) -> None:
+def test_temporary_files_of_commands_in_var_tmp_can_be_read_but_not_written(outer_root: Path, scratch: Path) -> None:
     work = scratch.parent / "work"
     scratch_folder = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True), str(work))
     forbidden_paths = {"/var/tmp/logs/key"}
@@ -204,9 +204,11 @@ def test_temporary_files_of_commands_that_change_files_are_read_by_their_names_a
 
 
 @pytest.mark.requirement("scratch.absent")
-def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Path, scratch: Path) -> None:
+def test_a_workspace_below_tmp_has_no_scratch_folder_and_the_error_says_why(
+    root: Path, outer_root: Path, scratch: Path
+) -> None:
     if not root.is_relative_to("/tmp"):
-        pytest.skip("not run: files of tests lie elsewhere")
+        pytest.skip("not run: the files of tests are not below /tmp")
     workspace = Workspace([str(outer_root), str(root)], scratch=Scratch(str(scratch), partial(os.makedirs, scratch)))
     (root / "a.txt").write_text("in the workspace")
     assert content(workspace, workspace.locate(str(root / "a.txt"))) == b"in the workspace"
@@ -219,7 +221,7 @@ def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Pat
 
 
 @pytest.mark.requirement("scratch.names")
-def test_rules_about_reading_are_asked_by_name(outer_root: Path, scratch: Path) -> None:
+def test_rules_about_reading_get_the_names_below_tmp(outer_root: Path, scratch: Path) -> None:
     checked_paths: list[str] = []
     scratch_folder = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True))
     workspace = Workspace([str(outer_root)], scratch=scratch_folder, forbidden=checked_paths.append)
@@ -230,7 +232,7 @@ def test_rules_about_reading_are_asked_by_name(outer_root: Path, scratch: Path) 
 
 
 @pytest.mark.requirement("scratch.names")
-def test_its_names_are_completed(workspace: Workspace, scratch: Path) -> None:
+def test_names_in_the_scratch_folder_are_completed(workspace: Workspace, scratch: Path) -> None:
     scratch.mkdir(parents=True)
     for name in ("apple.txt", "other.txt"):
         (scratch / name).touch()
@@ -241,7 +243,7 @@ def test_its_names_are_completed(workspace: Workspace, scratch: Path) -> None:
 
 
 @pytest.mark.requirement("scratch.names")
-def test_a_uri_means_exactly_one_file_of_it(workspace: Workspace, scratch: Path) -> None:
+def test_a_uri_means_exactly_one_file_of_the_scratch_folder(workspace: Workspace, scratch: Path) -> None:
     scratch.mkdir(parents=True)
     (scratch / "a.txt").touch()
     (scratch / "link").symlink_to("/tmp/a.txt")

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.anyio
 
 PORTUGUESE = "// esta linha tem três funções\nend\n".encode("latin-1")
 CHINESE = "你好世界这是一个测试\n第二行 if x\n".encode("gb18030")
-JAPANESE = "日本語の表示を確認。\n能力 if x\n".encode("cp932")  # some end in a backslash
+JAPANESE = "日本語の表示を確認。\n能力 if x\n".encode(
+    "cp932"
+)  # the last byte of some of these characters is a backslash
 RUSSIAN = "Привет, мир! Это текст.\nФиниш\n".encode("windows-1251")
 DAMAGED = b"damaged \xff " + "Grüße 世界 мир\n".encode() + b"caf\xe9\n"
 FILES = {
@@ -50,7 +52,7 @@ async def grep(context: ToolContext, pattern: str, **arguments: Any) -> ToolResu
 
 
 async def lines(context: ToolContext, pattern: str, **arguments: Any) -> dict[str, list[str]]:
-    """The lines found, by file."""
+    """Return the lines that were found, by file."""
     lines_by_file: dict[str, list[str]] = {}
     for block in str((await grep(context, pattern, **arguments)).llm_content).split("\nFile: ")[1:]:
         name, *block_lines = block.split("\n")
@@ -80,7 +82,7 @@ SEARCHES: list[tuple[str, dict[str, Any], dict[str, list[str]]]] = [
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_reading_shows_is_found_and_shown(text_folder: Path, context: ToolContext) -> None:
+async def test_the_text_that_a_read_shows_is_found_and_shown(text_folder: Path, context: ToolContext) -> None:
     for pattern, arguments, matching_lines in SEARCHES:
         assert await lines(context, pattern, **arguments) == matching_lines, pattern
     result = await grep(context, "мир", names_only=True)
@@ -88,7 +90,7 @@ async def test_what_reading_shows_is_found_and_shown(text_folder: Path, context:
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_ones_alone(
+async def test_files_are_decoded_in_batches_and_the_encoding_is_guessed_only_for_matching_ones(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_search, "FILES_AT_ONCE", 3)
@@ -109,7 +111,7 @@ async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_one
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
+async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_reported(
     text_folder: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_search, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
@@ -119,7 +121,7 @@ async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_is_hidden_is_found_in_no_encoding(text_folder: Path, context: ToolContext) -> None:
+async def test_hidden_files_are_not_found_in_any_encoding(text_folder: Path, context: ToolContext) -> None:
     (text_folder / ".gitignore").write_text("e.txt\n")
     (text_folder / ".git").mkdir()
     (text_folder / ".qwenignore").write_text("/c\n")
@@ -144,14 +146,14 @@ async def test_what_is_hidden_is_found_in_no_encoding(text_folder: Path, context
         ("\\", True, True),
     ],
 )
-def test_only_a_pattern_that_may_stand_for_more_than_ascii_costs_a_look_for_other_encodings(
+def test_other_encodings_are_tried_only_for_patterns_that_can_match_more_than_ascii(
     pattern: str, is_fixed: bool, needs_decoding: bool
 ) -> None:
     assert Query(pattern, is_fixed, ignore_case=True).is_about_characters is needs_decoding
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_is_not_searched_as_it_is_read_is_told(root: Path, context: ToolContext) -> None:
+async def test_files_that_are_not_searched_as_text_are_reported(root: Path, context: ToolContext) -> None:
     (root / "wide.txt").write_text("needle\n", "utf-32")
     (root / "unmarked.txt").write_bytes(RUSSIAN.decode("windows-1251").encode("utf-16-le"))
     for name in ("wide.txt", "unmarked.txt"):

@@ -60,7 +60,7 @@ def test_a_second_mark_is_text_and_kept() -> None:
 
 @pytest.mark.requirement("read.encodings")
 @pytest.mark.parametrize("text", ["café", "naïve = 1\n"])
-def test_bytes_that_are_no_utf_8_are_kept_one_by_one(text: str) -> None:
+def test_bytes_that_are_not_utf_8_are_kept_unchanged(text: str) -> None:
     data = text.encode("latin-1")
     decoded_text = decode(data)
     assert decoded_text is not None
@@ -97,7 +97,7 @@ def test_damaged_utf_16_is_not_decoded() -> None:
         ("Grüße".encode("latin-1"), False),
     ],
 )
-def test_nul_beside_what_is_not_text_and_many_control_characters_make_binary(head: bytes, is_binary: bool) -> None:
+def test_nul_bytes_beside_bytes_that_are_not_text_and_many_control_characters_mean_binary(head: bytes, is_binary: bool) -> None:
     assert looks_binary(head) is is_binary
 
 

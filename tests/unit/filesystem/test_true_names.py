@@ -14,7 +14,7 @@ from tools.files.workspace import Workspace, ignores_case
 
 @pytest.mark.requirement("paths.case")
 @pytest.mark.parametrize("spelling", [".ENV", ".Env", ".env"])
-def test_another_case_of_a_protected_name_is_protected(spelling: str, root: Path) -> None:
+def test_a_protected_name_is_protected_in_any_case(spelling: str, root: Path) -> None:
     (root / ".env").write_text("secret")
     (root / ".geminiignore").write_text(".env\n")
     workspace = Workspace([str(root)], ignore_case=True)
@@ -24,7 +24,7 @@ def test_another_case_of_a_protected_name_is_protected(spelling: str, root: Path
 
 
 @pytest.mark.requirement("paths.case")
-def test_each_folder_of_a_path_gets_its_true_name_and_what_is_missing_keeps_the_given_one(root: Path) -> None:
+def test_existing_parts_of_a_path_get_their_true_names_and_missing_parts_keep_the_given_ones(root: Path) -> None:
     name = unicodedata.normalize("NFD", "Café")
     (root / "Source" / name).mkdir(parents=True)
     (root / "Source" / name / "A.txt").write_text("a")

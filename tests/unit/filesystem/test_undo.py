@@ -1,4 +1,4 @@
-"""Taking changes back: the journal of what files held, and the tools that show it and use it."""
+"""Undo: the journal of earlier file contents, and the tools that list changes and take them back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def context(context: ToolContext, journal: Journal) -> ToolContext:
 
 
 async def call(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
-    """The result of a call that nobody is asked about."""
+    """Execute a tool without asking anybody, and return the result."""
     return await tool.execute(tool.validate_tool_params(arguments), replace(context, memo={}))
 
 
@@ -67,7 +67,7 @@ async def undo(context: ToolContext, number: int | None = None) -> ToolResult:
 
 
 async def refusal(context: ToolContext, number: int | None = None) -> ToolError:
-    """The same failure from the preview and from the execution; nothing in the workspace changes."""
+    """Return the error of an undo. The preview and the execution must fail in the same way."""
     tool = UndoChangeTool()
     params = tool.validate_tool_params({"change_id": number} if number is not None else {})
     with pytest.raises(ToolError) as preview_error:
@@ -78,7 +78,7 @@ async def refusal(context: ToolContext, number: int | None = None) -> ToolError:
     return execution_error.value
 
 
-# --- Taking back -----------------------------------------------------------------------------------------------------
+# --- Undo and redo ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("undo.change")
@@ -126,10 +126,13 @@ async def test_bytes_that_are_not_text_come_back_and_no_diff_of_them_is_shown(ro
 
 @pytest.mark.requirement("undo.race")
 @pytest.mark.parametrize("loser", [0, 1])
-def test_what_one_of_two_servers_has_undone_stays_so_where_the_other_one_fails_to(
+def test_a_change_that_one_of_two_servers_has_undone_stays_undone_if_the_other_fails(
     loser: int, store: Path, root: Path
 ) -> None:
-    """Both write the undo down before they make it; so does one that comes too late for a change of the other."""
+    """Each server records an undo before it changes the file, and withdraws the record if the undo fails.
+
+    An undo also fails if it comes too late, because the other server has changed the file in the meantime.
+    """
     servers = [Journal(str(store), 100_000_000, 30, 10_000) for _ in range(2)]
     path = str(root / "a.txt")
 
@@ -167,7 +170,7 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
     assert not path.exists()
     assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 was undone: {path} was restored, 5 bytes")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("echo\n", 0o751)
-    # Now the first change counts again, and is the last one that is not undone.
+    # The first change counts again, and it is the last one that is not undone.
     await undo(context)
     assert not path.exists()
     lines = (await text(ListChangesTool(), context)).splitlines()
@@ -181,7 +184,9 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root: Path, context: ToolContext) -> None:
+async def test_a_file_that_changed_since_is_not_touched_and_the_error_shows_the_changes(
+    root: Path, context: ToolContext
+) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
     await write(context, "a.txt", "two\n")
@@ -198,7 +203,7 @@ async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_file_that_was_made_stays_if_anything_else_is_in_it(root: Path, context: ToolContext) -> None:
+async def test_a_created_file_stays_if_its_content_has_changed(root: Path, context: ToolContext) -> None:
     await write(context, "a.txt", "mine\n")
     (root / "a.txt").write_text("mine\nyours\n")
     assert "+yours" in (await refusal(context)).message
@@ -206,7 +211,9 @@ async def test_a_file_that_was_made_stays_if_anything_else_is_in_it(root: Path, 
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, context: ToolContext) -> None:
+async def test_the_error_for_an_earlier_change_names_the_later_ones_of_the_file(
+    root: Path, context: ToolContext
+) -> None:
     for content in ("one\n", "two\n", "three\n"):
         await write(context, "a.txt", content)
     error = await refusal(context, 1)
@@ -217,7 +224,7 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_later_change_by_another_client_is_told_without_its_number(
+async def test_the_error_mentions_a_later_change_by_another_client_without_its_number(
     root: Path, context: ToolContext, journal: Journal
 ) -> None:
     other_client = replace(context, client=ClientState("other"))
@@ -229,32 +236,32 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
     )
     assert f"The file was changed again by another client: {advice}" in (await refusal(context)).message
     await write(other_client, "a.txt", "three\n")
-    await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
+    await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # has not read it
     assert f"The file was changed again by change 4, another client: {advice}" in (await refusal(context, 1)).message
     assert "There is no file change 3 " in (await refusal(context, 3)).message
     assert (
         "The file was changed again by another client, change 3: only the user"
         in (await refusal(other_client, 2)).message
     )
-    # A person sees them all.
+    # A person is told the numbers of all changes.
     with pytest.raises(ToolError, match="changed again by change 4, change 3, change 2: undo these first"):
         plan_for_person(journal, context.workspace, 1)
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_what_another_client_changed_counts_no_more_once_the_file_is_as_before_it(
+async def test_a_change_by_another_client_counts_as_undone_once_the_file_is_as_before(
     root: Path, context: ToolContext
 ) -> None:
     other_client = replace(context, client=ClientState("other"))
     await write(other_client, "b.txt", "b\n")
     await write(context, "a.txt", "one\n")
     await write(other_client, "a.txt", "two\n")
-    (root / "a.txt").write_text("one\n")  # by somebody else
+    (root / "a.txt").write_text("one\n")  # written outside this server
     await undo(context)
     assert not (root / "a.txt").exists()
     listing = await text(ListChangesTool(), other_client)
     assert "a.txt (+1 -1, undone)" in listing
-    await undo(other_client)  # its last change that counts
+    await undo(other_client)  # the last change of this client that is not undone
     assert os.listdir(root) == []
 
 
@@ -285,7 +292,7 @@ async def test_no_link_is_followed_and_a_file_with_other_names_is_refused(
 
 
 @pytest.mark.requirement("undo.hidden")
-async def test_what_is_hidden_from_agents_is_not_restored_and_nothing_of_it_is_told(
+async def test_a_file_hidden_from_agents_is_not_restored_and_its_content_is_not_disclosed(
     root: Path, context: ToolContext
 ) -> None:
     (root / ".qwenignore").write_text("secret\n")
@@ -307,7 +314,7 @@ async def test_a_memory_of_the_project_is_taken_back(root: Path, context: ToolCo
     assert not (root / "AGENTS.md").exists()
 
 
-# --- Whose changes ---------------------------------------------------------------------------------------------------
+# --- Changes of other clients ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("undo.whose")
@@ -316,7 +323,7 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
 ) -> None:
     await write(context, "a.txt", "x\n")
     other_client = replace(context, client=ClientState("other"))
-    elsewhere = tmp_path / "workspace-2"  # a name that begins with the other's
+    elsewhere = tmp_path / "workspace-2"  # its name begins with the name of the first workspace
     elsewhere.mkdir()
     for other_context in (other_client, replace(context, workspace=Workspace([str(elsewhere)]))):
         assert (await text(ListChangesTool(), other_context)).startswith(
@@ -327,9 +334,7 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
 
 
 @pytest.mark.requirement("undo.whose")
-async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
-    root: Path, store: Path, context: ToolContext
-) -> None:
+async def test_nothing_is_recorded_for_an_anonymous_client(root: Path, store: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(""))
     assert "undone" not in await write(anonymous, "a.txt", "x\n")
     assert not store.exists()
@@ -339,9 +344,7 @@ async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
 
 
 @pytest.mark.requirement("undo.store")
-async def test_the_store_is_private_and_no_key_of_a_session_stands_in_it(
-    root: Path, store: Path, context: ToolContext
-) -> None:
+async def test_the_store_is_private_and_contains_no_session_key(root: Path, store: Path, context: ToolContext) -> None:
     session = replace(context, client=ClientState("http:0123456789abcdef"))
     old_umask = os.umask(0)
     try:
@@ -421,7 +424,7 @@ def make_a_folder(store: Path) -> None:
         give_away,
     ],
 )
-async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
+async def test_edits_still_work_without_a_usable_store_and_say_so(
     root: Path, store: Path, context: ToolContext, spoil: Any
 ) -> None:
     store.mkdir(parents=True)
@@ -436,14 +439,14 @@ async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
 
 
 @pytest.mark.requirement("stored.types")
-async def test_what_has_other_types_in_the_journal_is_passed_over(
+async def test_journal_entries_with_values_of_other_types_are_skipped(
     root: Path, store: Path, context: ToolContext, journal: Journal
 ) -> None:
     for number in range(6):
         await write(context, f"{number}.txt", "x\n")
     with closing(sqlite3.connect(store / FILE)) as database:
         for number, column in enumerate(("path = 1.5", "time = 'x'", "time = 9e99", "added = 'x'", "removed = x'00'")):
-            database.execute(f"UPDATE change SET {column} WHERE id = {number + 1}")  # noqa: S608 - the test's own
+            database.execute(f"UPDATE change SET {column} WHERE id = {number + 1}")  # noqa: S608 - a constant
         database.execute("UPDATE image SET content = 5")
         database.commit()
     assert re.findall(r"\d\.txt", await text(ListChangesTool(), context)) == ["5.txt"]
@@ -462,7 +465,7 @@ async def test_a_journal_that_others_could_read_is_closed_to_them(
     assert stat.S_IMODE((store / FILE).stat().st_mode) == 0o600
 
 
-@pytest.mark.skipif(os.name != "posix", reason="not run: owners and links are those of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="not run: needs the file owners and links of POSIX")
 @pytest.mark.requirement("undo.unusable")
 @pytest.mark.parametrize("is_link", [True, False])
 async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
@@ -486,7 +489,7 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
 
 
 @pytest.mark.requirement("undo.unusable")
-async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long(
+async def test_a_store_that_is_locked_by_another_process_does_not_delay_edits_for_long(
     root: Path, store: Path, context: ToolContext
 ) -> None:
     await write(context, "a.txt", "one\n")
@@ -501,7 +504,7 @@ async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long
 
 
 @pytest.mark.requirement("undo.unusable")
-async def test_a_full_disk_takes_only_the_undo(root: Path, context: ToolContext, journal: Journal) -> None:
+async def test_a_full_disk_prevents_only_the_undo(root: Path, context: ToolContext, journal: Journal) -> None:
     await write(context, "a.txt", "one\n")
     database = journal._connection  # pyright: ignore[reportPrivateUsage] - no other way to fill a disk
     assert database is not None
@@ -553,7 +556,7 @@ def test_the_store_is_bounded_and_the_oldest_changes_go_first(store: Path) -> No
 
 
 @pytest.mark.requirement("undo.bounds")
-def test_a_content_is_kept_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
+def test_a_content_is_stored_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
     writer = Journal(str(store), 1_000_000, 30, 100_000)
     change = replace(new_content(1), before=b"old", before_sha256="old")
     for _ in range(50):
@@ -564,7 +567,9 @@ def test_a_content_is_kept_once_as_long_as_a_change_needs_it(store: Path, journa
 
 
 @pytest.mark.requirement("undo.bounds")
-async def test_what_is_too_old_is_not_offered_and_goes_with_the_next_change(root: Path, store: Path) -> None:
+async def test_changes_that_are_too_old_are_not_offered_and_are_deleted_with_the_next_change(
+    root: Path, store: Path
+) -> None:
     journal = Journal(str(store), 1_000_000, 0.1 / 86_400, 100_000)
     journal.add(new_content(1), "c", "edit")
     await until(lambda: not journal.changes("c", ["/w"], limit=9))
@@ -576,7 +581,7 @@ async def test_what_is_too_old_is_not_offered_and_goes_with_the_next_change(root
 
 
 @pytest.mark.requirement("undo.forget")
-async def test_after_forgetting_nothing_of_a_content_is_in_the_store(
+async def test_after_forgetting_the_store_contains_no_file_content(
     root: Path, store: Path, context: ToolContext, journal: Journal
 ) -> None:
     (root / "a.txt").write_text("a very secret line\n")

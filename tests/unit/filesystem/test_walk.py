@@ -1,4 +1,4 @@
-"""The one walk: what it enters, what it leaves out, and what it tells of that."""
+"""The walk that all searches use: which folders it enters, what it leaves out, and what it reports about that."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_cancelled_walk_stops(root: Path) -> None:
 @pytest.mark.requirement("ignore.walk")
 def test_a_folder_that_cannot_be_read_is_counted(root: Path) -> None:
     make(root, "a.txt")
-    # Deeper than a path may be long: nobody, not even root, can open it by its path.
+    # The innermost path is too long to be opened, even by root.
     descriptor = os.open(root, os.O_RDONLY)
     for _ in range(30):
         os.mkdir("d" * 200, dir_fd=descriptor)
@@ -134,7 +134,7 @@ def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
 
 
 @pytest.mark.requirement("walk.bounded")
-def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None:
+def test_a_walk_that_runs_out_of_time_keeps_the_files_that_it_has_found(root: Path) -> None:
     make(root, "a/1.txt", "b/2.txt")
     walking = walk(root, seconds=0.05)
     files = walking.files(walking.workspace.locate("."), Everything())
@@ -147,7 +147,7 @@ def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None
 
 @pytest.fixture
 def innermost_folder(root: Path) -> Generator[Path]:
-    """The innermost of 1,000 folders. pytest could not remove them: it recurses."""
+    """The innermost of 1,000 nested folders. pytest itself could not remove them, because it recurses."""
     folder = root
     for _ in range(1_000):
         folder /= "d"
@@ -169,12 +169,7 @@ def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Pat
         paths = files_of(walking)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    # What removes the folders of tests follows them by recursion.
-    (innermost_folder / "end.txt").unlink()
-    (innermost_folder / "up").unlink()
-    while innermost_folder != root:
-        innermost_folder.rmdir()
-        innermost_folder = innermost_folder.parent
+
     assert len(paths) == 801
     assert "d/" * 1_000 + "end.txt" in paths
     assert walking.unreadable == 0

@@ -1,4 +1,4 @@
-"""The one opener: containment by real path, other readings of a path, regular files only."""
+"""The opener for all files: real paths must be in the workspace, other spellings are tried, only regular files open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.files.path_opener import (
     PATH_ONLY,
     Entries,
-    _open_by_steps,  # pyright: ignore[reportPrivateUsage] - what kernels without openat2 use
+    _open_by_steps,  # pyright: ignore[reportPrivateUsage] - the opener for kernels without openat2
     open_private_folder,
     open_regular,
 )
@@ -129,12 +129,12 @@ def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(ro
         (OSError(errno.EISDIR, "secret"), "'a' is a directory, not a file (EISDIR)."),
     ],
 )
-def test_an_error_of_the_system_is_told_by_its_name_alone(error: OSError | ValueError, message: str) -> None:
+def test_a_system_error_is_reported_only_by_its_name(error: OSError | ValueError, message: str) -> None:
     assert explain(error, "a").message == message
 
 
 @pytest.mark.requirement("paths.roots")
-def test_a_workspace_folder_is_there_by_its_own_name(root: Path) -> None:
+def test_a_workspace_folder_can_be_located_by_its_own_path(root: Path) -> None:
     workspace = Workspace([str(root)])
     assert [workspace.locate_exactly(f"{root}{end}").relative for end in ("", "/", "/.")] == ["."] * 3
 
@@ -156,14 +156,14 @@ def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -
 
 @pytest.mark.requirement("paths.special")
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
-def test_a_path_that_cannot_be_one_is_refused(path: str, root: Path) -> None:
+def test_an_impossible_path_is_refused(path: str, root: Path) -> None:
     with pytest.raises(ToolError) as error_info:
         Workspace([str(root)]).locate(path)
     assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("catalogue.private")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: modes of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: needs the file modes of POSIX")
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o702, 0o704, 0o740, 0o720])
 def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_path: Path, mode: int) -> None:
     folder, new = tmp_path / "folder", tmp_path / "above" / "new"
@@ -176,7 +176,7 @@ def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_pat
 
 
 @pytest.mark.requirement("paths.roots")
-def test_without_a_root_the_problem_is_told() -> None:
+def test_without_a_root_the_error_explains_the_problem() -> None:
     with pytest.raises(ToolError, match="set this") as error_info:
         Workspace([], "You have to set this.").locate("a")
     assert error_info.value.code is ToolErrorType.NO_WORKSPACE
@@ -184,7 +184,7 @@ def test_without_a_root_the_problem_is_told() -> None:
 
 @pytest.fixture
 def exchange_folder(root: Path, outside: Path) -> Callable[[], None]:
-    """Exchanges the folder `inside` for a link to one outside, which holds files of the same names."""
+    """A function that replaces the folder `inside` with a link to `outside`, which has a file with the same name."""
     (root / "inside").mkdir()
     (root / "inside" / "secret.txt").write_text("harmless")
 
@@ -196,8 +196,8 @@ def exchange_folder(root: Path, outside: Path) -> Callable[[], None]:
 
 
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: descriptors of links are Linux's")
-def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_all(root: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: only Linux has descriptors of links")
+def test_the_stepwise_opener_opens_a_link_itself_only_on_request(root: Path) -> None:
     (root / "link").symlink_to("nowhere")
     no_link = os.O_NOFOLLOW
     descriptor = _open_by_steps(str(root / "link"), PATH_ONLY | no_link, 0)
@@ -250,7 +250,7 @@ def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchange_folde
 
 
 @pytest.mark.requirement("paths.roots")
-def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
+def test_a_path_that_a_walk_found_belongs_to_the_innermost_root(root: Path) -> None:
     (root / "inner").mkdir()
     workspace = Workspace([str(root), str(root / "inner")])
     outer, inner = workspace.root_locations()
@@ -260,7 +260,7 @@ def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.contained")
-def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outside: Path) -> None:
+def test_a_name_is_not_searched_for_through_a_link_that_leads_out(root: Path, outside: Path) -> None:
     (root / "link").symlink_to(outside)
     workspace = Workspace([str(root)])
     (folder,) = workspace.root_locations()
@@ -271,7 +271,7 @@ def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outs
 
 @pytest.mark.requirement("paths.no_path")
 @pytest.mark.parametrize("path", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
-def test_what_is_no_path_is_refused(path: str, root: Path) -> None:
+def test_a_url_or_a_home_path_is_refused(path: str, root: Path) -> None:
     workspace = Workspace([str(root)])
     with pytest.raises(ToolError) as error_info:
         workspace.locate(path)
@@ -280,7 +280,7 @@ def test_what_is_no_path_is_refused(path: str, root: Path) -> None:
 
 @pytest.mark.requirement("paths.no_path")
 @pytest.mark.parametrize(("spelling", "path"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
-def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelling: str, path: str, root: Path) -> None:
+def test_blanks_and_quotes_around_a_new_path_are_removed(spelling: str, path: str, root: Path) -> None:
     assert Workspace([str(root)]).locate(spelling).path == str(root / path)
 
 

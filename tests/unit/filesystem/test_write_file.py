@@ -1,4 +1,4 @@
-"""The tool `write_file`: what is asked, what is written, and what is told about it."""
+"""The tool `write_file`: what a person is asked, what is written, and what the result says about it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def ask(context: ToolContext, **arguments: Any) -> EditConfirmation:
 
 
 async def write(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
-    """Ask and execute, as a call does; the person answers with a text or simply agrees."""
+    """Ask and execute, as a call does. The person answers with a text, or only agrees."""
     tool = WriteFileTool()
     params = tool.validate_tool_params(arguments)
     await tool.should_confirm_execute(params, context)
@@ -91,7 +91,7 @@ async def test_an_empty_file_can_be_written(root: Path, context: ToolContext) ->
 
 
 @pytest.mark.requirement("write.overwrite")
-async def test_overwriting_tells_the_lines_gained_and_lost(root: Path, context: ToolContext) -> None:
+async def test_overwriting_reports_the_lines_added_and_removed(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\ntwo\nthree\n")
     result = await write(context, file_path="a.txt", content="one\nTWO\n")
     assert str(result.llm_content).startswith(f"Overwrote {root / 'a.txt'}: +1 -2 lines; now 2 lines")
@@ -148,7 +148,7 @@ async def test_encoding_and_mark_are_kept(mark: bytes, codec: str, name: str, ro
 
 @pytest.mark.requirement("write.encoding")
 @pytest.mark.parametrize("old", ["caf\u00e9\n".encode("latin-1"), b"\0\x01binary", codecs.BOM_UTF16_LE + b"\0\xd8!"])
-async def test_what_was_no_known_text_becomes_utf_8_and_it_is_told(
+async def test_a_file_in_an_unknown_encoding_becomes_utf_8_and_the_result_says_so(
     old: bytes, root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_bytes(old)
@@ -203,9 +203,7 @@ async def test_a_placeholder_in_a_new_file_is_written(root: Path, context: ToolC
 
 
 @pytest.mark.requirement("write.literal")
-async def test_whether_a_placeholder_is_refused_tells_nothing_of_a_hidden_file(
-    root: Path, context: ToolContext
-) -> None:
+async def test_refusing_a_placeholder_discloses_nothing_about_a_hidden_file(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("a.py\n")
     for text in ("# ...\n", "x = 1\n", ""):
         (root / "a.py").write_text(text)
@@ -314,7 +312,7 @@ async def test_a_write_that_cannot_succeed_is_not_asked_about(root: Path, contex
 
 
 @pytest.mark.requirement("write.confirm")
-async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, context: ToolContext) -> None:
+async def test_the_text_that_the_user_typed_is_written_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     result = await write(context, answer="user's\n", file_path="a.txt", content="model's\n")
     assert (root / "a.txt").read_text() == "user's\n"
@@ -335,7 +333,7 @@ async def test_an_empty_or_unchanged_answer_leaves_the_models_text(
 
 
 @pytest.mark.requirement("write.stale")
-async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path, context: ToolContext) -> None:
+async def test_a_change_between_question_and_write_is_not_overwritten(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
     tool = WriteFileTool()
@@ -391,7 +389,7 @@ async def test_wrong_parameters_are_named(arguments: dict[str, Any], name: str, 
 
 
 @pytest.mark.requirement("write.errors")
-async def test_a_file_in_the_place_of_a_folder_is_named(root: Path, context: ToolContext) -> None:
+async def test_the_error_says_that_a_folder_of_the_path_is_a_file(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x")
     error = await refusal(context, file_path="a.txt/b.txt", content="x")
     assert error.code is ToolErrorType.FILE_WRITE_FAILURE
@@ -406,7 +404,7 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     assert (root / "a.env").read_text() == "KEY=new\n"
     assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
     second_result = await write(context, file_path="a.env", content="KEY=new\n")
-    assert "already has exactly this content" in str(second_result.llm_content)  # as this client knows
+    assert "already has exactly this content" in str(second_result.llm_content)  # this client wrote the content itself
     (root / "a.env").write_bytes("K\xc9Y=s\r\n".encode("utf-16"))
     other_client = replace(context, client=ClientState(key="other"))
     assert (await write(other_client, file_path="a.env", content="KEY=new\n")).structured == result.structured
@@ -417,7 +415,7 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
 
 @pytest.mark.requirement("write.hidden")
 async def test_a_new_file_holds_nothing_that_could_be_hidden(root: Path, context: ToolContext) -> None:
-    (root / ".qwenignore").symlink_to("nowhere")  # so that it is not known what it hides
+    (root / ".qwenignore").symlink_to("nowhere")  # a broken link, so nobody knows what it hides
     await write(context, file_path="new.txt", content="x\n")
     assert (root / "new.txt").read_text() == "x\n"
 
@@ -444,7 +442,7 @@ async def test_overwriting_a_file_that_a_rule_hides_does_not_show_what_it_held(
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, context: ToolContext) -> None:
+async def test_expected_digests_do_not_disclose_the_content_of_a_hidden_file(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.pin\n")
     path = root / "a.pin"
     path.write_text("4711")
@@ -463,9 +461,7 @@ async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, con
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_by_it_alone(
-    root: Path, context: ToolContext
-) -> None:
+async def test_only_the_client_that_wrote_a_hidden_file_can_use_its_digest(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.pin\n")
     (root / "a.pin").write_text("4711")
     first_digest = facts(await write(context, file_path="a.pin", content="ours"))["sha256"]
@@ -485,7 +481,7 @@ async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_
 
 @pytest.mark.requirement("write.hidden")
 @pytest.mark.parametrize("options", [{}, {"expected_sha256": "0" * 64}])
-async def test_a_hidden_file_that_somebody_else_changed_is_replaced_once_that_was_told(
+async def test_a_hidden_file_that_somebody_else_changed_is_replaced_only_after_a_warning(
     options: dict[str, str], root: Path, context: ToolContext
 ) -> None:
     context = replace(context, workspace=Workspace([str(root)], forbidden=lambda _: "permissions.deny rule Read"))

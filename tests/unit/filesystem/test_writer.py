@@ -1,4 +1,4 @@
-"""The writer: whole or not at all, mode kept, links broken openly."""
+"""The writer: it writes the whole file or nothing, keeps the mode, and reports hard links that it breaks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_name_of_the_file_keeps_the_old_content(root: Path) -> None:
 
 
 @pytest.mark.requirement("write.errors")
-def test_a_folder_in_the_way_is_named(root: Path) -> None:
+def test_a_write_to_a_folder_or_below_a_file_is_refused(root: Path) -> None:
     (root / "folder").mkdir()
     (root / "file").write_text("x")
     workspace = Workspace([str(root)])
@@ -76,8 +76,8 @@ def test_a_folder_in_the_way_is_named(root: Path) -> None:
 
 
 @pytest.mark.requirement("write.turns")
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: a descriptor without a lock, of Linux")
-def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: only Linux has descriptors that cannot be locked")
+def test_a_folder_that_cannot_be_locked_is_not_waited_for(root: Path) -> None:
     for flags, is_locked in ((os.O_RDONLY, True), (os.O_PATH, None)):
         descriptor = os.open(root, flags)
         try:
@@ -87,12 +87,12 @@ def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("write.turns")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: locks of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: needs the file locks of POSIX")
 def test_another_process_is_locked_out_of_a_folder_and_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.files.change.writer.BUSY_SECONDS", 0.02)
     second_descriptor = os.open(
         root, os.O_RDONLY
-    )  # a lock belongs to what was opened, so this is as good as another process
+    )  # a lock belongs to the open file, so a second one acts like another process
     try:
         with open_folder(str(root)) as folder:
             with lock_folder(folder):
@@ -108,7 +108,7 @@ def test_another_process_is_locked_out_of_a_folder_and_waited_for(root: Path, mo
 
 
 @pytest.mark.requirement("write.errors")
-def test_a_file_that_cannot_be_removed_is_told_of(root: Path) -> None:
+def test_a_file_that_cannot_be_removed_raises_an_error(root: Path) -> None:
     workspace = Workspace([str(root)])
     (root / "folder").mkdir()
     (root / "folder" / "a.txt").write_text("x")

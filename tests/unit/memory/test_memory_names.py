@@ -1,4 +1,4 @@
-"""Which files may be memories: Markdown files, and for all projects no other file of the folder they lie in."""
+"""Names of memory files: only Markdown files are memories, so no other file in their folder is read or written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.requests.prompts_and_resources import MemoryResources
-from tests.unit.memory.memories import asked_about, save
+from tests.unit.memory.memories import confirmation_for, save
 from tools.builtin.todo_write import TodoLists
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -25,7 +25,7 @@ SECRET = '{"key": "hunter2"}\n- Tabs.\n'
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The folder of the global memory, with something else in it."""
+    """The folder of the global memory, which also has a settings file."""
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "settings.json").write_text(SECRET)
@@ -47,7 +47,7 @@ async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
         return
     assert await MemoryResources(files, TodoLists()).list_resources(context) == []
     with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as error_info:
-        await asked_about(context, files, fact="Tabs.", scope=scope)
+        await confirmation_for(context, files, fact="Tabs.", scope=scope)
     assert error_info.value.code is ToolErrorType.EXECUTION_FAILED
     with pytest.raises(ToolError):
         await save(context, files, fact="Blanks.", scope=scope)
@@ -75,7 +75,7 @@ async def test_the_memory_of_a_project_may_have_a_name_of_its_own(home: Path, ro
 @pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
 @pytest.mark.parametrize("scope", ["global", "project"])
-async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_read(
+async def test_errors_do_not_disclose_whether_an_unreadable_memory_has_a_fact(
     scope: str, verdict: Verdict, home: Path, root: Path, context: ToolContext
 ) -> None:
     for folder in (home, root):
@@ -87,7 +87,7 @@ async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_rea
     files = MemoryFiles(global_folder=str(home))
     messages: set[str] = set()
     for fact in ("Tabs.", "Blanks."):
-        for call in (asked_about, save):
+        for call in (confirmation_for, save):
             with pytest.raises(ToolError) as error_info:
                 await call(context, files, fact=fact, scope=scope)
             assert error_info.value.code is ToolErrorType.PATH_IGNORED

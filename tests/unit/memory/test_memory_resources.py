@@ -1,4 +1,4 @@
-"""Memory files and the todo list as resources: what is listed, what is read, and whose rules hold."""
+"""Memory files and the todo list as resources: what is listed, what can be read, and which rules apply."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.requests.prompts_and_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from tests.people import Person
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoLists, TodoWriteTool
@@ -30,16 +31,8 @@ pytestmark = pytest.mark.anyio
 PROJECT, GLOBAL = "memory://project", "memory://global"
 
 
-class Nobody:
-    """Nobody can be asked."""
-
-    async def ask(self, question: Question) -> Unavailable:
-        del question
-        return Unavailable(client_decides=False, way_out="")
-
-
 class ResourceReader:
-    """The resources of one server, with the flow that reads them."""
+    """The memory resources of one server, and the call flow that reads them."""
 
     def __init__(self, folder: Path, denied_rules: Sequence[str] = ()) -> None:
         self.files = MemoryFiles(global_folder=str(folder))
@@ -52,7 +45,8 @@ class ResourceReader:
         self._flow = ToolRunner(registry, PermissionPolicy(self.rules))
 
     async def _run(self, call: FunctionCall, context: ToolContext) -> ToolResult | Question:
-        return await self._flow.run(call, context, Nobody())
+        nobody = Person(Unavailable(client_decides=False, way_out=""))
+        return await self._flow.run(call, context, nobody)
 
     async def uris(self, context: ToolContext) -> list[str]:
         return [resource["uri"] for resource in await self.resources.list_resources(context)]
@@ -96,7 +90,7 @@ async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
 
 
 @pytest.mark.requirement("memory.resources")
-async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
+async def test_a_memory_hidden_from_agents_is_neither_listed_nor_read(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
     reader = ResourceReader(tmp_path / "home")
@@ -110,7 +104,7 @@ async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
 
 @pytest.mark.requirement("memory.resources")
 @pytest.mark.parametrize("uri", [PROJECT, GLOBAL])
-async def test_what_rules_forbid_to_read_is_neither_listed_nor_read(
+async def test_a_memory_that_rules_forbid_to_read_is_neither_listed_nor_read(
     uri: str, tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
     folder = root if uri == PROJECT else tmp_path / "home"
@@ -141,7 +135,7 @@ async def test_a_memory_that_is_a_folder_or_leads_out_is_not_listed(
 
 
 @pytest.mark.requirement("todo.owner")
-async def test_a_client_reads_its_own_todo_list_and_no_other_one(tmp_path: Path, context: ToolContext) -> None:
+async def test_a_client_reads_only_its_own_todo_list(tmp_path: Path, context: ToolContext) -> None:
     reader = ResourceReader(tmp_path / "home")
     tool = TodoWriteTool(reader.todos)
     todos = [{"id": "a", "content": "Say “hi”", "status": "in_progress"}]

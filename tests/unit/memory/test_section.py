@@ -1,4 +1,4 @@
-"""The section of a memory file: what a fact becomes, and where it goes."""
+"""The section of a memory file: how a fact becomes an entry, and where the entry is inserted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OURS, QWEN, GEMINI = HEADINGS
         ("-- \n\t-", ""),
     ],
 )
-def test_a_fact_is_one_entry_whatever_is_in_it(fact: str, entry: str) -> None:
+def test_a_fact_becomes_one_entry_whatever_it_contains(fact: str, entry: str) -> None:
     assert entry_of(fact) == entry
 
 
@@ -105,7 +105,7 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
     ),
     st.sampled_from(["", "x", "- old", OURS]),
 )
-def test_all_that_was_there_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
+def test_the_old_text_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
     old_text = "".join(body + ending for body, ending in lines) + last
     new_text = with_entry(old_text, "- new entry", HEADINGS)
     growth = len(new_text) - len(old_text)
@@ -137,7 +137,7 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
         ("...", "Use tabs", False),
     ],
 )
-def test_an_entry_that_says_much_the_same_is_found(old_entry: str, new_entry: str, is_similar: bool) -> None:
+def test_a_similar_entry_is_found(old_entry: str, new_entry: str, is_similar: bool) -> None:
     assert similar_entry(["other", old_entry], new_entry) == (old_entry if is_similar else None)
 
 

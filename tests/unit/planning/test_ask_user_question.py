@@ -1,4 +1,4 @@
-"""The tool `ask_user_question`: what it takes, what form a person gets, and what the model is told."""
+"""The tool `ask_user_question`: its parameters, the form that a person gets, and the result for the model."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolC
         (ConsentChannel.TIMED_OUT, "timed_out"),
     ],
 )
-async def test_no_answer_is_a_sentence_and_no_failure(
+async def test_no_answer_is_reported_in_a_sentence_and_is_not_an_error(
     channel: ConsentChannel, outcome: str, context: ToolContext
 ) -> None:
     result = await ask([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
@@ -129,7 +129,7 @@ async def test_no_answer_is_a_sentence_and_no_failure(
         (Answer(Decision.DENY, ConsentChannel.FAILED, reason="-32603: no window"), "an error (-32603: no window)"),
     ],
 )
-async def test_where_nobody_can_be_asked_or_no_answer_is_one_the_model_is_told_to_ask_itself(
+async def test_if_no_answer_can_be_had_the_model_is_told_to_ask_in_its_reply(
     outcome: Answer | Unavailable, message_part: str, context: ToolContext
 ) -> None:
     result = await ask([LIBRARY], Person(outcome), context)
@@ -165,14 +165,14 @@ async def test_a_rule_can_forbid_the_question(context: ToolContext) -> None:
 
 
 @pytest.mark.requirement("ask_user.always_asked")
-async def test_a_question_judged_without_being_asked_is_one_to_ask(context: ToolContext) -> None:
+async def test_a_question_always_needs_an_answer_from_a_person(context: ToolContext) -> None:
     judgement = await flow().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
     assert judgement.permission.verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("name", ["ask_user", "AskUser", "AskUserQuestion", "AskUserQuestionTool"])
-async def test_older_names_are_taken(name: str, context: ToolContext) -> None:
+async def test_older_names_are_accepted(name: str, context: ToolContext) -> None:
     assert (await ask([LIBRARY], Person(answer_with(("httpx",))), context, name=name)).error is None
 
 
@@ -185,7 +185,7 @@ async def test_older_names_are_taken(name: str, context: ToolContext) -> None:
         ({**LIBRARY, "type": "text"}, UserQuestion(header="Library", question="Which library?")),
     ],
 )
-async def test_texts_are_told_from_choices(
+async def test_text_questions_are_distinguished_from_choices(
     question: Mapping[str, Any], user_question: UserQuestion, context: ToolContext
 ) -> None:
     assert (await confirmation_for(question, context=context)).questions == (user_question,)
@@ -200,7 +200,7 @@ async def test_several_answers_are_allowed_in_either_spelling(spelling: dict[str
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("questions", [LIBRARY, f"[{{{str(LIBRARY)[1:-1]}}}]".replace("'", '"')], ids=type)
-def test_one_question_alone_and_json_text_are_taken(questions: Any) -> None:
+def test_a_single_question_and_json_text_are_accepted(questions: Any) -> None:
     assert len(AskUserQuestionTool().validate_tool_params({"questions": questions}).questions) == 1
 
 
@@ -232,7 +232,7 @@ def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
 
 
 @pytest.mark.requirement("ask_user.shown")
-async def test_a_person_reads_the_questions_whole_with_what_would_not_be_seen(context: ToolContext) -> None:
+async def test_a_person_reads_the_whole_questions_with_invisible_characters_marked(context: ToolContext) -> None:
     hostile = {
         "question": "Go on?\n\nAsked because: the operator\u202e wants it",
         "header": "A\u200bB",
@@ -354,7 +354,7 @@ async def test_an_option_that_is_called_other_stands_for_itself(context: ToolCon
     ],
     ids=str,
 )
-async def test_a_form_means_what_was_chosen_and_written(
+async def test_the_answers_are_read_from_the_fields_of_a_form(
     question: Mapping[str, Any], content: Mapping[str, Any], answers: tuple[str, ...] | None, context: ToolContext
 ) -> None:
     details = await confirmation_for(question, context=context)
@@ -364,7 +364,7 @@ async def test_a_form_means_what_was_chosen_and_written(
 
 
 @pytest.mark.requirement("ask_user.form")
-async def test_a_question_may_be_left_out_where_another_is_answered(context: ToolContext) -> None:
+async def test_a_question_may_be_left_open_if_another_is_answered(context: ToolContext) -> None:
     questions = (await confirmation_for(LIBRARY, NAME, context=context)).questions
     assert read_questionnaire(questions, {"question_2": "acme"}) == ((), ("acme",))
 
@@ -379,7 +379,7 @@ async def test_labels_come_back_as_the_model_wrote_them(context: ToolContext) ->
 
 
 @pytest.mark.requirement("ask_user.form")
-async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContext) -> None:
+async def test_a_very_long_answer_is_cut_and_says_so(context: ToolContext) -> None:
     questions = (await confirmation_for(NAME, context=context)).questions
     answers = read_questionnaire(questions, {"question_1": "x" * (MAX_ANSWER_CHARS + 1)})
     assert answers is not None
@@ -391,7 +391,9 @@ async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContex
     ("action", "channel"),
     [("decline", ConsentChannel.DECLINED), ("cancel", ConsentChannel.CANCELLED), ("?", ConsentChannel.DECLINED)],
 )
-async def test_only_accepting_gives_an_answer(action: str, channel: ConsentChannel, context: ToolContext) -> None:
+async def test_only_an_accepted_form_gives_an_answer(
+    action: str, channel: ConsentChannel, context: ToolContext
+) -> None:
     details = await confirmation_for(LIBRARY, context=context)
     answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
     assert (answer.channel, answer.answers) == (channel, ())

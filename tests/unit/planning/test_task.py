@@ -1,4 +1,4 @@
-"""The tool `task`: how an agent is run, what it is given, and what is told about it."""
+"""The tool `task`: how an agent is run, what it is given, and what the result says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.processes import CEILING, needs_proc
+from tests.people import Person
+from tests.processes import CEILING, needs_proc, until_ended
 from tests.tables import all_cases
+from tests.waiting import until
 from tools.agents import DEPTH_VARIABLE, AgentAnswer, AgentCommand, read_answer
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
 from tools.call.base_tool import ClientState, ToolContext
@@ -38,43 +40,44 @@ SHELL = "/bin/sh"
 
 
 def script(text: str, **options: Any) -> AgentCommand:
-    """An agent that is a script of the shell."""
+    """Return an agent that runs a shell script."""
     return AgentCommand(name="worker", command=SHELL, args=("-c", text), **options)
 
 
 @dataclass
 class Agents:
-    """A client that hands out tasks.
+    """A client that gives tasks to agents.
 
     Args:
-        context: What the tool is given.
-        runner: Runs agents.
-        folders: Keeps long outputs.
-        told: The progress that the client was told.
+        context: The context of the tool's calls.
+        runner: Runs the agents.
+        folders: Stores long outputs.
+        messages: The progress messages that the client has received.
+        environment: The environment of the server.
     """
 
     context: ToolContext
     runner: ProgramRunner
     folders: PrivateFolders
-    told: list[str] = field(default_factory=list[str])
+    messages: list[str] = field(default_factory=list[str])
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": os.defpath, "HOME": "/"})
 
     def tool(self, *agents: AgentCommand) -> TaskTool:
-        """The tool for these agents."""
+        """Return the tool for these agents."""
         return TaskTool(agents, lambda: self.runner, self.environment)
 
     async def run(self, agent: AgentCommand, prompt: str = "Do it.") -> ToolResult:
-        """Hand a task to an agent."""
+        """Give a task to an agent, and return the result."""
         tool = self.tool(agent)
         with anyio.fail_after(CEILING):
             return await tool.execute(tool.validate_tool_params({"prompt": prompt}), self.context)
 
     async def text(self, agent: AgentCommand, prompt: str = "Do it.") -> str:
-        """What the model is told."""
+        """Give a task to an agent, and return the text for the model."""
         return text_of(await self.run(agent, prompt))
 
     async def error(self, agent: AgentCommand) -> ToolError:
-        """Hand a task to an agent that fails."""
+        """Give a task to an agent that fails, and return the error."""
         with pytest.raises(ToolError) as error_info:
             await self.run(agent)
         return error_info.value
@@ -109,20 +112,6 @@ async def agents(context: ToolContext, tmp_path: Path) -> AsyncGenerator[Agents]
         yield client
 
 
-async def wait_until_gone(pid: int) -> None:
-    """Wait until a process has ended."""
-    with anyio.fail_after(CEILING):
-        while _runs(pid):  # noqa: ASYNC110 - nobody tells
-            await anyio.sleep(0.005)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 @pytest.mark.requirement("task.run")
 async def test_an_agent_reads_the_task_and_its_output_is_the_answer(agents: Agents, root: Path) -> None:
     prompt = "Count: ä\n$(touch made) 'quoted'"
@@ -135,7 +124,7 @@ async def test_an_agent_reads_the_task_and_its_output_is_the_answer(agents: Agen
 
 @pytest.mark.requirement("task.run")
 @pytest.mark.parametrize(("prompt", "argument"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
-async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_option(
+async def test_an_agent_can_get_the_task_as_its_last_argument_but_never_as_an_option(
     prompt: str, argument: str, agents: Agents
 ) -> None:
     agent = AgentCommand(
@@ -162,7 +151,7 @@ async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: A
 
 
 @pytest.mark.requirement("task.environment")
-async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(agents: Agents) -> None:
+async def test_an_agent_gets_the_listed_environment_and_its_depth_is_one_more(agents: Agents) -> None:
     agents.environment = {"PATH": os.defpath, "API_KEY": "s", "OTHER": "o", "LANG": "C", "HTTPS_PROXY": "http://p"}
     agent = script("env", env={"SET": "1"}, inherit_env=("API_KEY", "MISSING"))
     lines = (await agents.text(agent)).splitlines()
@@ -172,7 +161,7 @@ async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(a
 
 @pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["1", "9", "x", "-1", "00"])
-async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str, agents: Agents, root: Path) -> None:
+async def test_a_server_that_an_agent_started_gives_no_tasks_to_agents(depth: str, agents: Agents, root: Path) -> None:
     agents.environment = {DEPTH_VARIABLE: depth}
     tool = agents.tool(script("touch made"))
     params = tool.validate_tool_params({"prompt": "x"})
@@ -184,13 +173,13 @@ async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str,
 
 @pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["", "0"])
-async def test_a_server_that_no_agent_has_started_hands_out_tasks(depth: str, agents: Agents) -> None:
+async def test_a_server_that_no_agent_started_gives_tasks_to_agents(depth: str, agents: Agents) -> None:
     agents.environment = {DEPTH_VARIABLE: depth, "PATH": os.defpath}
     assert await agents.text(script(f"echo ${DEPTH_VARIABLE}")) == "1"
 
 
 @pytest.mark.requirement("task.failed")
-async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answer(agents: Agents, root: Path) -> None:
+async def test_standard_error_is_progress_and_not_part_of_the_answer(agents: Agents, root: Path) -> None:
     os.mkfifo(root / "go")
     results: list[ToolResult] = []
     agent = script("echo looking >&2; cat go; echo done; echo more >&2")
@@ -200,11 +189,9 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
 
     async with anyio.create_task_group() as group:
         group.start_soon(work)
-        with anyio.fail_after(CEILING):
-            while not agents.told:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until(lambda: agents.messages)
         await anyio.to_thread.run_sync((root / "go").write_text, "")
-    assert agents.told[0] == "looking"
+    assert agents.messages[0] == "looking"
     assert text_of(results[0]) == "done"
 
 
@@ -219,7 +206,7 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
         ("echo note >&2", ("exited without an answer", "note")),
     ],
 )
-async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
+async def test_an_agent_without_an_answer_fails_and_the_error_quotes_its_last_output(
     text: str, message_parts: tuple[str, ...], agents: Agents
 ) -> None:
     error = await agents.error(script(text))
@@ -228,7 +215,9 @@ async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
 
 
 @pytest.mark.requirement("task.failed")
-async def test_a_program_that_cannot_be_started_is_told_without_its_path(agents: Agents, tmp_path: Path) -> None:
+async def test_the_error_for_a_program_that_cannot_be_started_does_not_contain_its_path(
+    agents: Agents, tmp_path: Path
+) -> None:
     program = tmp_path / "damaged"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
@@ -238,9 +227,7 @@ async def test_a_program_that_cannot_be_started_is_told_without_its_path(agents:
 
 
 @pytest.mark.requirement("task.failed")
-async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_setting(
-    agents: Agents, tmp_path: Path
-) -> None:
+async def test_the_error_for_a_missing_program_names_the_agent_and_the_setting(agents: Agents, tmp_path: Path) -> None:
     error = await agents.error(AgentCommand(name="worker", command=str(tmp_path / "nothing")))
     assert "The agent 'worker' was not started: its program 'nothing' does not exist" in error.message
     assert "agents.worker.command" in error.message
@@ -249,35 +236,31 @@ async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_settin
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_at_its_limit_an_agent_is_ended_with_all_it_started(agents: Agents, root: Path) -> None:
+async def test_at_its_time_limit_an_agent_is_ended_with_all_its_processes(agents: Agents, root: Path) -> None:
     agent = script("trap '' TERM; sleep 600 & echo $! >child; echo $$ >self; echo stuck >&2; wait", timeout=1_000)
     error = await agents.error(agent)
     assert "took longer than 1 s" in error.message
     assert "agents.worker.timeout" in error.message
     assert "stuck" in error.message
-    for name in ("child", "self"):
-        await wait_until_gone(int((root / name).read_text()))
+    await until_ended(int((root / name).read_text()) for name in ("child", "self"))
 
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_a_cancelled_call_ends_its_agent_with_all_it_started(agents: Agents, root: Path) -> None:
+async def test_a_cancelled_call_ends_its_agent_with_all_its_processes(agents: Agents, root: Path) -> None:
     agent = script("setsid sleep 600 & echo $! >child; echo $$ >self.tmp; mv self.tmp self; wait")
     async with anyio.create_task_group() as group:
         group.start_soon(agents.run, agent)
-        with anyio.fail_after(CEILING):
-            while not (root / "self").exists():  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until((root / "self").exists)
         group.cancel_scope.cancel()
-    for name in ("child", "self"):
-        await wait_until_gone(int((root / name).read_text()))
+    await until_ended(int((root / name).read_text()) for name in ("child", "self"))
 
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_what_an_agent_leaves_running_is_ended(agents: Agents, root: Path) -> None:
+async def test_processes_that_an_agent_leaves_running_are_ended(agents: Agents, root: Path) -> None:
     assert await agents.text(script("setsid sleep 600 & echo $! >child; echo done")) == "done"
-    await wait_until_gone(int((root / "child").read_text()))
+    await until_ended([int((root / "child").read_text())])
 
 
 @pytest.mark.requirement("task.ended")
@@ -285,16 +268,14 @@ async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context:
     async with agents_in(context, tmp_path, max_concurrent=1) as agents, anyio.create_task_group() as group:
         os.mkfifo(tmp_path / "workspace" / "go")
         group.start_soon(agents.run, script("echo begun >&2; cat go; echo done"))
-        with anyio.fail_after(CEILING):
-            while not agents.told:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until(lambda: agents.messages)
         error = await agents.error(script("echo second", timeout=50))
         assert "too many other programs were running" in error.message
         await anyio.to_thread.run_sync((tmp_path / "workspace" / "go").write_text, "")
 
 
 @pytest.mark.requirement("task.ended")
-async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Agents) -> None:
+async def test_a_long_answer_is_cut_in_the_middle_and_saved_in_a_file(agents: Agents) -> None:
     result = await agents.run(script("seq 100000"))
     text = text_of(result)
     assert text.startswith("Note: the agent printed 588.9 kB. Only the beginning and end of its answer are shown.")
@@ -325,7 +306,7 @@ OUTPUTS = [
 
 
 @pytest.mark.requirement("task.json")
-async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_answer(
+async def test_the_answer_is_taken_from_the_last_object_or_is_the_whole_output(
     agents: Agents,
 ) -> None:
     with all_cases() as case:
@@ -367,7 +348,7 @@ async def test_a_long_stream_of_events_still_ends_in_its_answer(agents: Agents) 
 
 
 @pytest.mark.requirement("task.json")
-def test_json_that_is_very_deep_is_no_answer() -> None:
+def test_very_deep_json_is_not_an_answer() -> None:
     assert read_answer(b"[" * 100_000, is_whole=True) is None
     assert read_answer(b'{"text": "\xff"}', is_whole=False) == AgentAnswer("\ufffd")
 
@@ -378,13 +359,13 @@ TESTER = AgentCommand(name="tester", command="test")
 
 def tool_of(*agents: AgentCommand) -> TaskTool:
     def no_runner() -> ProgramRunner:
-        raise AssertionError("nothing is to be run")
+        raise AssertionError("no program should run")
 
     return TaskTool(agents, no_runner, {})
 
 
 @pytest.mark.requirement("task.agents")
-def test_the_schema_names_the_agents_and_wants_one_only_where_there_are_several() -> None:
+def test_the_schema_names_the_agents_and_requires_one_only_if_there_are_several() -> None:
     two_agents, one_agent = tool_of(REVIEWER, TESTER), tool_of(REVIEWER)
     assert two_agents.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
     assert two_agents.parameter_schema["required"] == ["prompt", "subagent_type"]
@@ -400,7 +381,7 @@ def test_an_agent_is_found_whatever_case_its_name_is_written_in(arguments: dict[
 
 
 @pytest.mark.requirement("task.agents")
-def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
+def test_an_exact_name_is_preferred_to_one_in_another_case() -> None:
     tool = tool_of(REVIEWER, replace(TESTER, name="reviewer"))
     assert tool.validate_tool_params({"prompt": "x", "subagent_type": "reviewer"}).subagent_type == "reviewer"
     with pytest.raises(InvalidToolParamsError):
@@ -422,7 +403,7 @@ def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
     ],
     ids=lambda arguments: str(arguments)[:40],
 )
-def test_a_task_for_nobody_or_of_nothing_is_refused(arguments: Mapping[str, Any]) -> None:
+def test_a_task_without_an_agent_or_a_prompt_is_refused(arguments: Mapping[str, Any]) -> None:
     with pytest.raises(InvalidToolParamsError) as error_info:
         tool_of(REVIEWER, TESTER).validate_tool_params(arguments)
     if arguments.get("subagent_type", "") in ("", "writer") and arguments.get("prompt") == "x":
@@ -469,14 +450,8 @@ async def test_a_task_needs_consent_unless_everything_is_allowed(
     registry.register_tool(agents.tool(script("touch made; echo done")))
     context = replace(agents.context, client=ClientState("test", mode))
 
-    class Nobody:
-        async def ask(self, question: Question) -> Unavailable:
-            del question
-            return Unavailable(client_decides=False, way_out="Set this.")
-
-    result = await ToolRunner(registry, PermissionPolicy()).run(
-        FunctionCall("Task", {"prompt": "x"}), context, Nobody()
-    )
+    nobody = Person(Unavailable(client_decides=False, way_out="Set this."))
+    result = await ToolRunner(registry, PermissionPolicy()).run(FunctionCall("Task", {"prompt": "x"}), context, nobody)
     assert isinstance(result, ToolResult)
     assert (result.error.code if result.error is not None else None) is code
     assert (root / "made").exists() is (code is None)

@@ -1,4 +1,4 @@
-"""Rules about single agents, in settings and as answers."""
+"""Permission rules about single agents, from the settings and from answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def no_runner() -> ProgramRunner:
-    raise AssertionError("nothing is to be run")
+    raise AssertionError("no program should run")
 
 
 TOOL = TaskTool([AgentCommand(name=name, command="x") for name in ("Reviewer", "tester", "od*d")], no_runner, {})
@@ -63,7 +63,7 @@ async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext
 
 
 @pytest.mark.requirement("task.agents")
-async def test_an_agent_whose_name_would_be_a_pattern_is_never_allowed_for_always(context: ToolContext) -> None:
+async def test_an_agent_whose_name_would_be_a_pattern_cannot_always_be_allowed(context: ToolContext) -> None:
     judgement = await ToolRunner(ToolRegistry(), PermissionPolicy()).judge(
         TOOL, {"prompt": "x", "subagent_type": "od*d"}, context
     )

@@ -1,4 +1,4 @@
-"""The tool `todo_write`: which lists it takes, whose they are, and what is told."""
+"""The tool `todo_write`: which lists it accepts, to whom they belong, and what the result says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.people import Person
 from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, Todo, TodoLists, TodoWriteTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
-from tools.contract.confirmation import Question, Unavailable
+from tools.contract.confirmation import Unavailable
 from tools.contract.display import MAX_BLOCK_BYTES, display_block, display_object
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import InvalidToolParamsError
@@ -29,7 +30,7 @@ TWO = {"id": "2", "content": "Write", "status": "in_progress"}
 
 
 def stored_todos(lists: TodoLists, context: ToolContext) -> Sequence[Todo]:
-    """The list of a call's client in its folder."""
+    """Return the stored list of the context's client in its workspace."""
     return lists.read(context.client.key, context.workspace)
 
 
@@ -48,7 +49,7 @@ def structured(result: ToolResult) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("todo.list")
-async def test_the_whole_list_replaces_the_former_one_and_comes_back(context: ToolContext) -> None:
+async def test_the_new_list_replaces_the_former_one_and_is_returned(context: ToolContext) -> None:
     lists = TodoLists()
     await write(context, [{**TWO, "id": "old"}], lists)
     result = await write(context, [ONE, TWO], lists)
@@ -118,13 +119,13 @@ def test_the_published_shape_is_that_of_qwen_code() -> None:
         [{**ONE, "id": str(number)} for number in range(MAX_TODOS + 1)],
     ],
 )
-def test_a_list_that_says_nothing_clear_is_refused(todos: Any) -> None:
+def test_an_ambiguous_or_invalid_list_is_refused(todos: Any) -> None:
     with pytest.raises(InvalidToolParamsError):
         TodoWriteTool().validate_tool_params({"todos": todos})
 
 
 @pytest.mark.requirement("todo.refused")
-async def test_several_todos_in_progress_are_taken_with_a_word_of_advice(context: ToolContext) -> None:
+async def test_several_todos_in_progress_are_accepted_with_advice(context: ToolContext) -> None:
     result = await write(context, [{**ONE, "status": "in_progress"}, TWO])
     assert structured(result)["notes"] == ["2 todos are in progress; keep one at a time."]
     assert "keep one at a time" in str(result.llm_content)
@@ -152,7 +153,7 @@ async def test_each_client_has_a_list_for_each_workspace_folder(tmp_path: Path, 
 
 
 @pytest.mark.requirement("todo.owner")
-async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_nothing_is_kept(
+async def test_an_anonymous_client_gets_its_list_back_and_nothing_is_stored(
     context: ToolContext,
 ) -> None:
     lists = TodoLists()
@@ -195,7 +196,7 @@ async def test_the_text_of_the_longest_list_stays_short_and_the_structured_resul
 
 
 @pytest.mark.requirement("todo.list")
-async def test_people_see_the_list_in_a_small_block_and_programs_all_of_it(context: ToolContext) -> None:
+async def test_people_see_a_small_block_and_programs_get_the_whole_list(context: ToolContext) -> None:
     todos = [{"id": str(number), "content": "x\ny" * 50, "status": "blocked"} for number in range(MAX_TODOS)]
     display = (await write(context, todos)).return_display
     block = display_block(display)
@@ -210,15 +211,13 @@ async def test_people_see_the_list_in_a_small_block_and_programs_all_of_it(conte
 @pytest.mark.requirement("todo.list")
 @pytest.mark.parametrize("mode", list(ApprovalMode))
 async def test_nobody_is_asked_in_any_mode(mode: ApprovalMode, context: ToolContext) -> None:
-    class Nobody:
-        async def ask(self, question: Question) -> Unavailable:
-            raise AssertionError(question)
-
+    nobody = Person(Unavailable(client_decides=False, way_out=""))
     registry = ToolRegistry()
     registry.register_tool(TodoWriteTool())
     context.client.approval_mode = mode
     call = FunctionCall("write_todos", {"todos": [{"description": "Plan\nmore", "status": "pending"}]})
-    outcome = await ToolRunner(registry, PermissionPolicy()).run(call, context, Nobody())
+    outcome = await ToolRunner(registry, PermissionPolicy()).run(call, context, nobody)
+    assert nobody.questions == []
     assert isinstance(outcome, ToolResult)
     assert outcome.llm_content == "The todo list has 1 todo now, 0 completed:\n1. [pending] Plan\\nmore"
 

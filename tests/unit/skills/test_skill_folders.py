@@ -1,4 +1,4 @@
-"""Which skills are found, what of them is read, and what is told about those that are not used."""
+"""Skills: where they are found, what is read of them, and what is reported about skills that cannot be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def write_skill(base: Path, place: str, name: str, text: str | None = None) -> Path:
-    """Write a skill, by default a small one, and give its main file."""
+    """Write a skill, by default a small one, and return its main file."""
     main = base / place / name / "SKILL.md"
     main.parent.mkdir(parents=True, exist_ok=True)
     default_text = f"---\nname: {name}\ndescription: How to {name}.\n---\n\nText of {name}.\n"
@@ -32,7 +32,7 @@ def folders_that_trust(root: Path, *mains: Path) -> SkillFolders:
 
 
 def home_skills(home: Path) -> Skills:
-    """The skills of a home alone."""
+    """Return the skills of a home folder, without a workspace."""
     return SkillFolders(str(home)).find(Workspace([]), with_home=True)
 
 
@@ -68,7 +68,7 @@ def home_skills(home: Path) -> Skills:
         ('description: "', '"'),
     ],
 )
-def test_the_front_matter_is_read_as_skills_write_it(text: str, description: str) -> None:
+def test_the_front_matter_of_skills_is_read(text: str, description: str) -> None:
     assert front_matter(text)["description"] == description
 
 
@@ -85,7 +85,7 @@ def test_a_skill_that_models_do_not_load_says_so_in_any_spelling(tmp_path: Path)
 
 
 @pytest.mark.requirement("skills.found")
-def test_skills_of_all_places_of_the_home_are_found_with_what_they_are_for(tmp_path: Path) -> None:
+def test_skills_in_all_folders_of_the_home_are_found_with_their_descriptions(tmp_path: Path) -> None:
     for place, name in ((".qwen", "a"), (".gemini", "b"), (".claude", "c"), (".agents", "d")):
         write_skill(tmp_path, f"{place}/skills", name)
     write_skill(tmp_path, ".qwen/skills", "e", "\ufeff---\r\ndescription: E.\r\nwhen_to_use: Often.\r\n---\r\nText\r\n")
@@ -110,7 +110,7 @@ def test_a_skill_of_a_workspace_counts_only_as_it_was_when_it_was_trusted(root: 
 
 
 @pytest.mark.requirement("skills.trust")
-def test_a_skill_of_the_home_that_lies_in_a_workspace_counts_once_the_home_is_trusted(tmp_path: Path) -> None:
+def test_a_skill_of_the_home_that_is_inside_a_workspace_counts_once_the_home_is_trusted(tmp_path: Path) -> None:
     home = tmp_path / "home"
     main = write_skill(home, ".claude/skills", "sew")
     linked_main = write_skill(home, "project/skills", "knit")
@@ -138,7 +138,7 @@ def test_a_skill_of_the_home_that_lies_in_a_workspace_counts_once_the_home_is_tr
 
 
 @pytest.mark.requirement("skills.unused")
-def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_each_skill_that_cannot_be_used_is_reported_in_a_sentence(tmp_path: Path) -> None:
     home, away = tmp_path / "home", tmp_path / "away"
     write_skill(home, ".qwen/skills", "good")
     write_skill(home, ".qwen/skills", "bare", "Text alone.")
@@ -171,7 +171,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("skills.unused")
-async def test_a_hidden_skill_is_not_used_and_an_unknown_name_is_answered_with_all_that(
+async def test_a_hidden_skill_is_not_used_and_the_error_for_an_unknown_name_lists_the_others(
     root: Path, context: ToolContext
 ) -> None:
     mains = [write_skill(root, ".claude/skills", name) for name in ("shown", "hidden")]
@@ -207,7 +207,9 @@ async def test_a_loaded_skill_comes_with_its_folder_and_its_files(root: Path, co
 
 
 @pytest.mark.requirement("skills.loaded")
-async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Path, context: ToolContext) -> None:
+async def test_a_linked_skill_folder_becomes_readable_only_if_it_is_in_a_folder_of_skills(
+    tmp_path: Path, context: ToolContext
+) -> None:
     home, tool = tmp_path / "home", SkillTool(SkillFolders(str(tmp_path / "home")))
     mains = {
         "placed": write_skill(home, ".agents/skills", "real"),
@@ -225,7 +227,7 @@ async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Pa
 
 
 @pytest.mark.requirement("skills.listed")
-def test_the_list_names_every_skill_within_its_room(tmp_path: Path) -> None:
+def test_the_list_names_every_skill_within_its_size_limit(tmp_path: Path) -> None:
     assert describe_skills(Skills()) == ""
     for number in range(150):
         write_skill(tmp_path, ".qwen/skills", f"skill-{number:03d}", f"---\ndescription: {'word ' * 300}\n---\n")

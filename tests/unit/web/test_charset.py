@@ -1,4 +1,4 @@
-"""In which encoding a text from the web is read."""
+"""The encoding in which a text from the web is decoded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_mark_counts_most_then_the_server_then_the_page(
         ("gb18030", "<p>这是一个中文文本文件用来测试"),
     ],
 )
-def test_where_nothing_is_said_the_encoding_is_guessed_as_that_of_a_file_and_told(codec: str, text: str) -> None:
+def test_an_encoding_that_is_not_stated_is_guessed_and_reported(codec: str, text: str) -> None:
     for is_markup in (True, False):
         decoded_text, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
         assert decoded_text == text
@@ -62,7 +62,7 @@ def test_only_markup_names_its_own_encoding() -> None:
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["unicode_escape", "idna", "utf-7", "hex", "rot13", "mbcs", "undefined", "punycode"])
-def test_a_codec_that_is_no_encoding_of_the_web_is_not_taken(name: str) -> None:
+def test_a_codec_that_is_not_a_web_encoding_is_not_used(name: str) -> None:
     assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False)[0] == "+ADw-\\x41"
 
 
@@ -75,7 +75,7 @@ def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
-def test_pieces_read_as_the_whole_does(name: str) -> None:
+def test_decoding_in_pieces_gives_the_same_text_as_decoding_the_whole(name: str) -> None:
     body = bytes(range(256)) * (3 * DECODE_STEP_BYTES // 256 + 1) + b"\x81"
     codec = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
     header_encoding = "tis-620" if name == "cp874" else name
@@ -83,7 +83,7 @@ def test_pieces_read_as_the_whole_does(name: str) -> None:
 
 
 @pytest.mark.requirement("web.open")
-def test_what_is_wrong_for_too_long_is_read_as_ascii() -> None:
+def test_a_body_with_too_many_errors_is_decoded_as_ascii() -> None:
     text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)[0]
     assert text.startswith("\ufffd")
     assert text.endswith("end")

@@ -1,4 +1,4 @@
-"""The framing of an answer does not count as its content."""
+"""The size limit counts the content of a response, not its framing."""
 
 from __future__ import annotations
 

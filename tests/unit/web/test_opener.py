@@ -14,6 +14,7 @@ import pytest
 from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect, silence, web_server
 from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
+from tests.waiting import until
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.http_exchange import Truncation
 from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
@@ -42,7 +43,7 @@ async def test_an_answer_comes_with_its_status_type_and_content() -> None:
 
 
 @pytest.mark.requirement("web.url")
-async def test_nothing_is_carried_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_no_credentials_cookies_or_proxies_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine site.test login me password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
     for name, value in {
@@ -91,7 +92,7 @@ async def test_a_body_and_headers_are_sent_once() -> None:
 
 
 @pytest.mark.requirement("web.private")
-async def test_an_endpoint_of_the_settings_may_be_private_and_is_not_left() -> None:
+async def test_an_endpoint_of_the_settings_may_be_private_and_its_redirects_are_not_followed() -> None:
     async with web_server({"/": redirect("/b"), "/b": answer("b")}) as site:
         request = WebRequest(f"http://localhost:{site.port}/", is_trusted_endpoint=True)
         response = await UrlOpener(resolver=NameServer({"localhost": ["127.0.0.1"]})).open(request)
@@ -123,7 +124,7 @@ async def test_www_is_another_host(first: str, second: str) -> None:
 
 
 @pytest.mark.requirement("web.redirects")
-async def test_another_host_is_named_and_not_asked() -> None:
+async def test_a_redirect_to_another_host_is_returned_and_not_followed() -> None:
     names = NameServer({"site.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
     async with web_server() as other_site, web_server() as site:
         site.answers["/r"] = redirect(other_site.url("/x", "other.test"))
@@ -134,7 +135,7 @@ async def test_another_host_is_named_and_not_asked() -> None:
 
 
 @pytest.mark.requirement("web.unreachable")
-async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_path: Path) -> None:
+async def test_tls_certificates_are_checked_for_the_host_name(tmp_path: Path) -> None:
     authority = authority_for("site.test", tmp_path)
     requested_names: list[str | None] = []
     authority.server.sni_callback = lambda _socket, name, _context: requested_names.append(name)
@@ -158,7 +159,7 @@ async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_p
 
 
 @pytest.mark.requirement("web.redirects")
-async def test_https_is_not_left_for_http(tmp_path: Path) -> None:
+async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
     authority = authority_for("site.test", tmp_path)
     async with web_server({"/": redirect("http://site.test/")}, tls=authority.server) as site:
         opener = UrlOpener(rules_for(site), NameServer(), authority.trust)
@@ -168,7 +169,7 @@ async def test_https_is_not_left_for_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("web.unreachable")
-async def test_who_does_not_answer_is_told_of() -> None:
+async def test_a_server_that_cannot_be_reached_is_reported() -> None:
     async with web_server() as site:
         opener = opener_for(site)
         port = site.port
@@ -192,7 +193,7 @@ async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
 
 @pytest.mark.requirement("web.unreachable")
 @pytest.mark.parametrize("raw_answer", [b"SSH-2.0-OpenSSH\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
-async def test_who_does_not_speak_http_is_told_of(raw_answer: bytes) -> None:
+async def test_a_server_that_does_not_speak_http_is_reported(raw_answer: bytes) -> None:
     async with web_server({"/": raw_answer}) as site:
         error = await refusal(opener_for(site), WebRequest(site.url()))
     assert error.code is ToolErrorType.WEB_UNREACHABLE
@@ -218,7 +219,7 @@ TEXT = b"the same words, " * 5_000
         ("identity", TEXT),
     ],
 )
-async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
+async def test_content_is_decompressed(encoding: str, body: bytes) -> None:
     async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
         response = await opener_for(site).open(WebRequest(site.url()))
     assert response.body == TEXT
@@ -227,14 +228,14 @@ async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
-async def test_an_encoding_that_was_not_asked_for_is_told_of(encoding: str) -> None:
+async def test_a_content_encoding_that_was_not_requested_is_reported(encoding: str) -> None:
     async with web_server({"/": answer(b"x", headers={"Content-Encoding": encoding})}) as site:
         error = await refusal(opener_for(site), WebRequest(site.url()))
     assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
 
 
 @pytest.mark.requirement("web.open")
-async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
+async def test_the_intact_beginning_of_a_damaged_body_is_kept() -> None:
     compressed_text = gzip.compress(TEXT)
     answers = {
         "/end": answer(compressed_text[:-20], headers={"Content-Encoding": "gzip"}),
@@ -256,16 +257,14 @@ async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
 async def test_cancellation_closes_the_connection() -> None:
     async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
         group.start_soon(opener_for(site).open, WebRequest(site.url()))
-        with anyio.fail_after(60):
-            while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
-                await anyio.sleep(0.005)
+        await until(lambda: site.requests)
         group.cancel_scope.cancel()
     assert site.connections == 1
     assert site.talking == 0
 
 
 @pytest.mark.requirement("web.open")
-async def test_progress_is_told() -> None:
+async def test_progress_is_reported() -> None:
     progress_values: list[float] = []
 
     async def progress(received_bytes: float, total: float | None, message: str) -> None:
@@ -286,9 +285,8 @@ async def test_one_client_leaves_turns_for_others() -> None:
         async with anyio.create_task_group() as group:
             for _ in range(MAX_CONCURRENT):
                 group.start_soon(opener.open, WebRequest(site.url("/slow"), client_key="greedy"))
+            await until(lambda: len(site.requests) >= MAX_CONCURRENT_PER_CLIENT)
             with anyio.fail_after(60):
-                while len(site.requests) < MAX_CONCURRENT_PER_CLIENT:  # noqa: ASYNC110 - the server is told nothing else
-                    await anyio.sleep(0.005)
                 response = await opener.open(WebRequest(site.url("/"), client_key="other"))
             assert response.body == b"there"
             group.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""HTML as Markdown: what a reader of the page sees, in order, with links that lead somewhere."""
+"""HTML converted to Markdown: the visible text of a page in its order, with absolute links."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_page_becomes_markdown(page: str, markdown: str) -> None:
         "<span style='color:red; display : none'>no</span>",
     ],
 )
-def test_what_nobody_reads_is_left_out(noise: str) -> None:
+def test_parts_that_nobody_reads_are_left_out(noise: str) -> None:
     assert convert(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
 
 
@@ -87,12 +87,12 @@ def test_what_nobody_reads_is_left_out(noise: str) -> None:
         ("<p>It is hidden here.", False),
     ],
 )
-def test_it_is_known_whether_text_is_left_out_that_the_page_hides(part: str, hides: bool) -> None:
+def test_a_page_with_hidden_text_is_recognised(part: str, hides: bool) -> None:
     assert convert(f"<p>text</p>{part}").has_hidden_text is hides
 
 
 @pytest.mark.requirement("web.leads")
-def test_where_a_page_leads_by_itself_is_known_but_not_what_only_looks_so() -> None:
+def test_refreshes_and_frames_of_a_page_are_found_but_not_those_in_comments_and_scripts() -> None:
     page = """<META content="0; URL='/a?b&amp;c'" Http-Equiv=REFRESH><frameset><frame src=left.html>
     <frame src='right.html'></frameset><iframe src="left.html" title=x></iframe><iframe srcdoc=x></iframe>
     <!-- <iframe src=c></iframe> --><script>x = '<iframe src=s>'</script><meta name=x content="0;url=z">"""
@@ -123,12 +123,12 @@ def test_the_title_is_the_first_one() -> None:
 
 
 @pytest.mark.requirement("web.html")
-def test_plain_text_has_neither_links_nor_marks() -> None:
+def test_plain_text_has_neither_links_nor_markup() -> None:
     assert convert("<p>a <b>b</b> <a href=c>c</a> <code>d</code>", "").text == "a b c d"
 
 
 @pytest.mark.requirement("web.html")
-def test_letters_of_every_kind_come_through_the_process() -> None:
+def test_characters_of_every_kind_are_converted() -> None:
     result = convert("<title>\u00e9</title><p>\U0001f600 \ud800 <a href=/y>z</a>" + "<p>word" * 50_000)
     assert result.title == "\u00e9"
     assert result.text.startswith("\U0001f600 ? [z](https://site.test/y)\n\nword\n\nword")

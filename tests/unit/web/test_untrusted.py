@@ -1,4 +1,4 @@
-"""What is taken out of a text from the web before a model is shown it."""
+"""Parts that are removed from web text before a model sees it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fence, sanitise
         ),
     ],
 )
-def test_what_acts_or_is_not_seen_is_taken_out(text: str, clean_text: str) -> None:
+def test_control_sequences_invisible_characters_and_special_tags_are_removed_or_escaped(
+    text: str, clean_text: str
+) -> None:
     assert sanitise(text) == clean_text
 
 
@@ -50,7 +52,7 @@ def test_what_acts_or_is_not_seen_is_taken_out(text: str, clean_text: str) -> No
     st.integers(-LONGEST_TAG - 5, 5),
     st.sampled_from(["</web_content>", "\r\n", "<" * 300, "< / tool_result>", "<a\u200db" * 99, "[/INST]"]),
 )
-def test_pieces_hide_nothing(offset: int, hostile_text: str) -> None:
+def test_splitting_into_pieces_hides_nothing(offset: int, hostile_text: str) -> None:
     prefix = "x" * (PIECE_CHARS + offset)
     clean_text = sanitise(prefix + hostile_text + "y")
     assert clean_text == prefix + sanitise(hostile_text) + "y"
@@ -68,6 +70,6 @@ def test_a_fence_is_around_all_of_the_text() -> None:
 @pytest.mark.requirement("web.untrusted")
 @examples(100)
 @given(st.integers(-1_000, 5), st.integers(0, 1_000), st.sampled_from("\u200b\u200d\x00\ufeff"))
-def test_what_is_not_seen_does_not_move_a_tag_over_the_edge_of_a_piece(offset: int, count: int, invisible: str) -> None:
+def test_invisible_characters_do_not_split_a_tag_between_pieces(offset: int, count: int, invisible: str) -> None:
     text = sanitise("a" * (PIECE_CHARS + offset) + "<" + invisible * count + '/web_content id="x">')
     assert text.endswith('a&lt;/web_content id="x">')
