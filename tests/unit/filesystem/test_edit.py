@@ -613,17 +613,17 @@ async def test_a_file_that_a_rule_hides_is_edited_once_this_client_knows_what_it
     (root / "a.txt").write_text("KEY=secret\n")
     workspace = Workspace([str(root)], forbidden=lambda _path: "permissions.ask rule Read(a.txt)")
     context = replace(context, workspace=workspace)
-    wrong = {"old_string": "KEY=sacret", "new_string": "x"}
-    error = await refusal(context, **wrong)
+    wrong_guess = {"old_string": "KEY=sacret", "new_string": "x"}
+    error = await refusal(context, **wrong_guess)
     assert (error.code, "secret" in error.message) == (ToolErrorType.PATH_IGNORED, False)
     assert "the permissions.ask rule Read(a.txt)" in error.message
     assert context.reads is not None
     context.reads.record(str(root / "a.txt"), SeenFile(identity_of((root / "a.txt").stat()), None))
-    assert "KEY=secret" in (await refusal(context, **wrong)).message
+    assert "KEY=secret" in (await refusal(context, **wrong_guess)).message
     await edit(context, old_string="secret", new_string="new")
     assert (root / "a.txt").read_text() == "KEY=new\n"
     (root / "a.txt").write_text("KEY=newer\n")
-    assert (await refusal(context, **wrong)).code is ToolErrorType.PATH_IGNORED
+    assert (await refusal(context, **wrong_guess)).code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("edit.replace")

@@ -257,9 +257,9 @@ async def test_a_long_list_is_cut_and_its_pages_have_all_files(root: Path, conte
         paths += result.structured["files"]
         offset = result.structured["next_offset"]
     assert len(set(paths)) == 130
-    limited = await run(context, "*.txt", limit=2)
-    assert "[128 more files not shown; continue with offset=2]" in str(limited.llm_content)
-    assert str(limited.return_display).endswith("(truncated)")
+    limited_result = await run(context, "*.txt", limit=2)
+    assert "[128 more files not shown; continue with offset=2]" in str(limited_result.llm_content)
+    assert str(limited_result.return_display).endswith("(truncated)")
 
 
 @pytest.mark.requirement("glob.roots")
@@ -292,9 +292,9 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
 
 @pytest.mark.requirement("glob.refused")
 async def test_without_a_root_the_setting_to_add_is_named(context: ToolContext) -> None:
-    rootless = replace(context, workspace=Workspace([], "Start the server with --workspace."))
+    no_root_context = replace(context, workspace=Workspace([], "Start the server with --workspace."))
     with pytest.raises(ToolError, match="--workspace") as error_info:
-        await run(rootless, "*")
+        await run(no_root_context, "*")
     assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 

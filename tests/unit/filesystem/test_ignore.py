@@ -41,10 +41,10 @@ def test_gitignore_counts_only_in_a_repository(root: Path) -> None:
 
 @pytest.mark.requirement("ignore.repository")
 def test_rules_above_the_root_count_as_far_as_the_repository_goes(tmp_path: Path) -> None:
-    outer = tmp_path.resolve()
-    repository(outer / "repo", "*.log\n/sub/gen/\n")
-    (outer / ".gitignore").write_text("*.py\n")
-    root = outer / "repo" / "sub"
+    outer_folder = tmp_path.resolve()
+    repository(outer_folder / "repo", "*.log\n/sub/gen/\n")
+    (outer_folder / ".gitignore").write_text("*.py\n")
+    root = outer_folder / "repo" / "sub"
     (root / "gen").mkdir(parents=True)
     rules = scope(root)
     assert rules.hides("a.log", is_folder=False) is HiddenBy.GIT
@@ -55,9 +55,9 @@ def test_rules_above_the_root_count_as_far_as_the_repository_goes(tmp_path: Path
 @pytest.mark.requirement("ignore.repository")
 def test_an_inner_repository_has_its_own_rules_only(root: Path) -> None:
     repository(root, "*.log\n")
-    inner = root / "inner"
-    repository(inner, "*.tmp\n")
-    (inner / ".git" / "info" / "exclude").write_text("secret\n")
+    inner_folder = root / "inner"
+    repository(inner_folder, "*.tmp\n")
+    (inner_folder / ".git" / "info" / "exclude").write_text("secret\n")
     rules = scope(root, "inner")
     assert rules.hides("a.log", is_folder=False) is None
     assert rules.hides("a.tmp", is_folder=False) is HiddenBy.GIT
@@ -177,8 +177,8 @@ def test_git_rules_and_a_workspace_that_does_not_respect_agent_ignore_block_no_r
     assert agent_ignore_file(workspace, workspace.locate("a.log")) is None
     (root / ".coretoolsignore").write_text("*.log\n")
     assert agent_ignore_file(workspace, workspace.locate("a.log")) == ".coretoolsignore"
-    careless = Workspace([str(root)], respect_agent_ignore=False)
-    assert agent_ignore_file(careless, careless.locate("a.log")) is None
+    permissive_workspace = Workspace([str(root)], respect_agent_ignore=False)
+    assert agent_ignore_file(permissive_workspace, permissive_workspace.locate("a.log")) is None
 
 
 @pytest.mark.requirement("ignore.agent_file")
@@ -204,11 +204,11 @@ def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
 def test_a_name_of_any_characters_is_hidden_by_itself_and_beneath_its_folder(root: Path, name: str) -> None:
     folder = root / name
     folder.mkdir()
-    literal = "" if "\n" in name else f"{name}\n/{name}/{name}\n"
-    (root / ".qwenignore").write_bytes(os.fsencode(f"secret\n{literal}"))
+    name_rules = "" if "\n" in name else f"{name}\n/{name}/{name}\n"
+    (root / ".qwenignore").write_bytes(os.fsencode(f"secret\n{name_rules}"))
     workspace = Workspace([str(root)])
     assert agent_ignore_file(workspace, workspace.at(str(folder / "secret"))) == ".qwenignore"
-    assert (scope(root).hides(name, is_folder=True) is HiddenBy.AGENT) is bool(literal)
+    assert (scope(root).hides(name, is_folder=True) is HiddenBy.AGENT) is bool(name_rules)
     assert scope(root).hides(f"{name}x", is_folder=False) is None
 
 

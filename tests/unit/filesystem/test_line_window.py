@@ -124,21 +124,21 @@ def test_lines_of_a_large_file_are_found_from_both_ends_and_in_the_middle(tmp_pa
             part = window(source, LineRequest(offset, limit, ROOMY, AbortSignal()), identity)
             return [int(text[:9]) for text in part.text.splitlines()], part
 
-        first, part = numbers(0, 3)
-        assert first == [0, 1, 2]
+        first_numbers, part = numbers(0, 3)
+        assert first_numbers == [0, 1, 2]
         assert part.total is None
         assert 3 < part.at_least < count
-        last, part = numbers(-3, 2)
-        assert last == [count - 3, count - 2]
+        last_numbers, part = numbers(-3, 2)
+        assert last_numbers == [count - 3, count - 2]
         assert (part.first, part.total, part.reaches_end) == (-3, None, False)
-        middle, part = numbers(count // 2, 3)
-        assert middle == [count // 2, count // 2 + 1, count // 2 + 2]
+        middle_numbers, part = numbers(count // 2, 3)
+        assert middle_numbers == [count // 2, count // 2 + 1, count // 2 + 2]
         assert part.total == count
-        beyond, part = numbers(count, 3)
-        assert (beyond, part.total) == ([], count)
+        numbers_past_end, part = numbers(count, 3)
+        assert (numbers_past_end, part.total) == ([], count)
         # All lines are counted now, so lines at the end have their numbers from the beginning.
-        last, part = numbers(-1, 5)
-        assert (last, part.first) == ([count - 1], count - 1)
+        last_numbers, part = numbers(-1, 5)
+        assert (last_numbers, part.first) == ([count - 1], count - 1)
 
 
 @pytest.mark.requirement("read.large")

@@ -186,9 +186,9 @@ async def test_the_settings_of_the_workspace_are_the_default(root: Path, context
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("a.log\n")
     (root / "a.log").write_text("")
-    loose = replace(context, workspace=Workspace([str(root)], respect_git_ignore=False))
-    assert "a.log" in entries(await ls(loose))
-    assert "a.log" not in entries(await ls(loose, respect_git_ignore=True))
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_git_ignore=False))
+    assert "a.log" in entries(await ls(permissive_context))
+    assert "a.log" not in entries(await ls(permissive_context, respect_git_ignore=True))
 
 
 @pytest.mark.requirement("ls.ignore")

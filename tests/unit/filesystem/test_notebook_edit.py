@@ -35,7 +35,7 @@ def notebook(*cells: Any, minor: int = 5) -> dict[str, Any]:
     return {"cells": list(cells), "metadata": {"a": 1}, "nbformat": 4, "nbformat_minor": minor}
 
 
-THREE = notebook(
+THREE_CELLS = notebook(
     code("one", ["a = 1\n", "b = 2"]),
     {"cell_type": "markdown", "id": "two", "metadata": {}, "source": "# T"},
     code("three", "c"),
@@ -105,7 +105,7 @@ async def test_everything_but_the_changed_cell_stays_as_it_is_written(
     form: str, root: Path, context: ToolContext
 ) -> None:
     path = root / "n.ipynb"
-    old_text = write_notebook(path, THREE, form)
+    old_text = write_notebook(path, THREE_CELLS, form)
     parts = parse_notebook(old_text.removeprefix("\ufeff")).cells
 
     await change(context, cell_id="one", new_source="x = 'ü'\ny = 2")
@@ -117,12 +117,12 @@ async def test_everything_but_the_changed_cell_stays_as_it_is_written(
     assert first > 0
     changed_cell = read_cells(text)[0]
     assert changed_cell == {
-        **THREE["cells"][0],
+        **THREE_CELLS["cells"][0],
         "source": ["x = 'ü'\n", "y = 2"],
         "outputs": [],
         "execution_count": None,
     }
-    changed_notebook = {**THREE, "cells": [changed_cell, *THREE["cells"][1:]]}
+    changed_notebook = {**THREE_CELLS, "cells": [changed_cell, *THREE_CELLS["cells"][1:]]}
     assert text == FORMS[form](changed_notebook)
 
     await change(context, cell_id="two", new_source="new", edit_mode="insert")
@@ -145,7 +145,7 @@ def read_cells(text: str) -> list[Any]:
 @pytest.mark.requirement("notebook.bytes")
 @each_of("form", FORMS)
 def test_the_parts_of_a_notebook_join_to_the_same_text(form: str) -> None:
-    for data in (THREE, FORMAT_3, notebook()):
+    for data in (THREE_CELLS, FORMAT_3, notebook()):
         text = FORMS[form](data).removeprefix("\ufeff")
         for cell_list in parse_notebook(text).lists:
             assert cell_list.parts.within(text) == text
@@ -212,14 +212,14 @@ async def test_duplicate_source_keys_of_a_cell_are_replaced_by_one(root: Path, c
 @pytest.mark.requirement("notebook.outputs")
 async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
-    write_notebook(path, THREE)
+    write_notebook(path, THREE_CELLS)
     result = await change(context, cell_id="three", new_source="d")
     assert "cell's outputs were cleared" in str(result.llm_content)
     assert "read the notebook again" not in str(result.llm_content)
     cells = read(path)["cells"]
     assert cells[2]["outputs"] == []
     assert cells[2]["execution_count"] is None
-    assert cells[0] == THREE["cells"][0]
+    assert cells[0] == THREE_CELLS["cells"][0]
     await change(context, cell_id="three", new_source="")
     assert read(path)["cells"][2]["source"] == ""
     second_result = await change(context, cell_id="three", new_source="e")
@@ -392,20 +392,20 @@ async def test_arguments_that_do_not_fit_together_are_refused(context: ToolConte
 @pytest.mark.requirement("notebook.as_edit")
 async def test_a_cell_is_changed_under_the_rules_of_edit(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
-    write_notebook(path, THREE)
+    write_notebook(path, THREE_CELLS)
     reader = ReadFileTool()
     await reader.execute(reader.validate_tool_params({"file_path": "n.ipynb"}), context)
     write_notebook(path, notebook(code("one", "changed meanwhile")))
     with pytest.raises(ToolError) as error_info:
         await change(context, cell_id="one", new_source="b")
     assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
-    write_notebook(path, THREE)
+    write_notebook(path, THREE_CELLS)
     result = await change(context, "by the user", cell_id="one", new_source="b")
     assert result.structured is not None
     assert result.structured["user_modified"] is True
     assert read(path)["cells"][0]["source"] == ["by the user"]
     (root / ".geminiignore").write_text("h.ipynb\n")
-    write_notebook(root / "h.ipynb", THREE)
+    write_notebook(root / "h.ipynb", THREE_CELLS)
     with pytest.raises(ToolError) as error_info:
         await change(context, notebook_path="h.ipynb", cell_id="one", new_source="b")
     assert error_info.value.code is ToolErrorType.PATH_IGNORED
@@ -413,7 +413,7 @@ async def test_a_cell_is_changed_under_the_rules_of_edit(root: Path, context: To
 
 @pytest.mark.requirement("notebook.as_edit")
 async def test_edit_of_a_notebook_names_the_tool_for_cells(root: Path, context: ToolContext) -> None:
-    write_notebook(root / "n.ipynb", THREE)
+    write_notebook(root / "n.ipynb", THREE_CELLS)
     tool = EditTool()
     result = await tool.execute(
         tool.validate_tool_params({"file_path": "n.ipynb", "old_string": "a = 1", "new_string": "a = 2"}), context

@@ -74,9 +74,9 @@ def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Pa
         reading = read_file(context, "a.pdf", offset, limits=limits)
         text_lines += text_of(reading).partition(RULE)[2].splitlines()
         offset = reading.next_offset
-    whole = text_of(read_file(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
-    assert text_lines == whole.splitlines()
-    assert whole.count("--- Page ") == 40
+    whole_text = text_of(read_file(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
+    assert text_lines == whole_text.splitlines()
+    assert whole_text.count("--- Page ") == 40
 
 
 @pytest.mark.requirement("pdf.text")

@@ -68,8 +68,8 @@ def parts(result: ToolResult) -> list[Part | str]:
 
 
 def texts(result: ToolResult) -> list[str]:
-    plain = (part.text if isinstance(part, TextPart) else part for part in parts(result))
-    return [part for part in plain if isinstance(part, str)]
+    part_texts = (part.text if isinstance(part, TextPart) else part for part in parts(result))
+    return [part for part in part_texts if isinstance(part, str)]
 
 
 def reasons(result: ToolResult) -> dict[str, str]:
@@ -109,8 +109,8 @@ async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
     names = ["a.py", "src/b.py", "src/deep/c.py", "src/d.md", "app/[id]/(x).ts", "my file.txt"]
     make(root, dict.fromkeys(names, "text"))
     assert await read(context, *paths) == sorted(files)
-    absolute = [str(root / path) for path in paths]
-    assert await read(context, *absolute) == sorted(files)
+    absolute_paths = [str(root / path) for path in paths]
+    assert await read(context, *absolute_paths) == sorted(files)
 
 
 @pytest.mark.requirement("many.paths")
@@ -213,8 +213,8 @@ async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_n
     assert reasons(named_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
     glob_result = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
     assert reasons(glob_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
-    loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
-    assert await read(loose, "*.key") == ["c.key"]
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
+    assert await read(permissive_context, "*.key") == ["c.key"]
 
 
 @pytest.mark.requirement("many.media")
@@ -256,8 +256,8 @@ async def test_pictures_have_a_budget_of_their_own(
 @pytest.mark.requirement("many.budget")
 async def test_files_beyond_the_number_are_listed_by_name_and_size(root: Path, context: ToolContext) -> None:
     make(root, {f"{number}.txt": "x" * number for number in range(5)})
-    few = replace(context, limits=Limits(read_many_files=2))
-    result = await run(few, "*.txt")
+    limited_context = replace(context, limits=Limits(read_many_files=2))
+    result = await run(limited_context, "*.txt")
     assert len(result.facts["files"]) == 2
     assert result.facts["not_read"] == [str(root / f"{number}.txt") for number in (2, 3, 4)]
     notes = texts(result)[-2]
@@ -353,10 +353,10 @@ async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolCo
 @pytest.mark.requirement("many.none")
 async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
-    missing = [f"{number}.txt" for number in range(400)]
-    result = await run(context, *missing, "a.txt")
+    missing_paths = [f"{number}.txt" for number in range(400)]
+    result = await run(context, *missing_paths, "a.txt")
     assert result.facts["files"] == [str(root / "a.txt")]
-    assert reasons(result) == dict.fromkeys(missing[:100], "does not exist")
+    assert reasons(result) == dict.fromkeys(missing_paths[:100], "does not exist")
     assert "[400 entries skipped:" in texts(result)[-2]
     assert "- and 380 more" in texts(result)[-2]
 
@@ -374,13 +374,13 @@ async def test_too_many_globs_are_refused_by_their_number(root: Path, context: T
 
 @pytest.mark.requirement("many.none")
 async def test_long_names_and_reasons_are_cut_in_the_result(root: Path, context: ToolContext) -> None:
-    long = "/".join(["n" * 200] * 4)
-    make(root, {f"{long}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
+    long_folder = "/".join(["n" * 200] * 4)
+    make(root, {f"{long_folder}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
     result = await run(context, "**")
     assert len(texts(result)[-2]) < 10_000
     assert len(str(result.facts)) < 50_000
     assert len(str(result.return_display)) < 4_000
-    make(root, {f"{long}/{number:03d}.txt": "x" for number in range(200)})
+    make(root, {f"{long_folder}/{number:03d}.txt": "x" for number in range(200)})
     result = await run(replace(context, limits=Limits(read_many_files=2)), "**/*.txt")
     assert "[199 more files not read" in texts(result)[-2]
     assert len(texts(result)[-2]) < 12_000

@@ -211,10 +211,10 @@ def test_very_large_utf_16_is_refused_with_a_way_out(root: Path, context: ToolCo
 def test_a_notebook_keeps_to_the_limits_of_any_text(root: Path, context: ToolContext) -> None:
     cell = {"cell_type": "markdown", "source": [f"line {number}\n" for number in range(500)]}
     (root / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
-    whole = text_of(read_file(context, "a.ipynb"))
+    whole_text = text_of(read_file(context, "a.ipynb"))
     by_chars = read_file(context, "a.ipynb", limits=Limits(read_chars=1_000))
     assert by_chars.truncated
     assert by_chars.chars <= 1_000
     by_lines = read_file(context, "a.ipynb", limits=Limits(read_lines=10))
     assert (by_lines.start, by_lines.end, by_lines.next_offset) == (1, 10, 10)
-    assert text_of(by_lines).partition(RULE)[2] == "\n".join(whole.split("\n")[:10])
+    assert text_of(by_lines).partition(RULE)[2] == "\n".join(whole_text.split("\n")[:10])

@@ -150,10 +150,10 @@ def test_a_change_that_one_of_two_servers_has_undone_stays_undone_if_the_other_f
     assert undone_ids() == [undos[1 - loser]]
     servers[loser].withdraw(redo)
     assert undone_ids() == [edit]
-    later = add(servers[1 - loser])
-    late = add(servers[loser], edit)
-    assert undone_ids() == [edit, later]
-    servers[loser].withdraw(late)
+    later_change = add(servers[1 - loser])
+    late_undo = add(servers[loser], edit)
+    assert undone_ids() == [edit, later_change]
+    servers[loser].withdraw(late_undo)
     assert undone_ids() == [edit]
     for server in servers:
         server.close()
@@ -418,17 +418,17 @@ def make_a_folder(store: Path) -> None:
 
 @pytest.mark.requirement("undo.unusable")
 @pytest.mark.parametrize(
-    "spoil",
+    "spoil_store",
     [
         *(damage, make_foreign, make_a_link, make_a_folder, make_a_link_beside, make_a_hard_link, make_writable),
         give_away,
     ],
 )
 async def test_edits_still_work_without_a_usable_store_and_say_so(
-    root: Path, store: Path, context: ToolContext, spoil: Any
+    root: Path, store: Path, context: ToolContext, spoil_store: Any
 ) -> None:
     store.mkdir(parents=True)
-    spoil(store)
+    spoil_store(store)
     files = os.listdir(store)
     assert "This change cannot be undone. " in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"

@@ -53,7 +53,7 @@ NAME = {"question": "What name?", "header": "Name", "type": "text", "placeholder
 SURE = {"question": "Are you sure?", "header": "Sure", "type": "yesno"}
 
 
-def flow(**rules: list[str]) -> ToolRunner:
+def runner_with(**rules: list[str]) -> ToolRunner:
     registry = ToolRegistry()
     registry.register_tool(AskUserQuestionTool())
     texts_by_setting = {f"permissions.{name}": texts for name, texts in rules.items()}
@@ -61,14 +61,14 @@ def flow(**rules: list[str]) -> ToolRunner:
     return ToolRunner(registry, PermissionPolicy(parsed_rules, registry.canonical))
 
 
-async def ask(
+async def ask_questions(
     questions: Any,
     person: Person,
     context: ToolContext,
     runner: ToolRunner | None = None,
     name: str = "ask_user_question",
 ) -> ToolResult:
-    result = await (runner or flow()).run(FunctionCall(name, {"questions": questions}), context, person)
+    result = await (runner or runner_with()).run(FunctionCall(name, {"questions": questions}), context, person)
     assert isinstance(result, ToolResult)
     if result.structured is not None:
         assert AskUserQuestionTool.output_schema is not None
@@ -90,7 +90,7 @@ def answer_with(*answers: tuple[str, ...]) -> Answer:
 @pytest.mark.requirement("ask_user.answer")
 async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolContext) -> None:
     person = Person(answer_with(("httpx",), ("httpx", "mine"), (), ("Yes",)))
-    result = await ask([LIBRARY, TESTS, NAME, SURE], person, context)
+    result = await ask_questions([LIBRARY, TESTS, NAME, SURE], person, context)
     assert result.llm_content == (
         "The user answered:\nLibrary: httpx\nTests: httpx, mine\nName: (not answered)\nSure: Yes"
     )
@@ -113,7 +113,7 @@ async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolC
 async def test_no_answer_is_reported_in_a_sentence_and_is_not_an_error(
     channel: ConsentChannel, outcome: str, context: ToolContext
 ) -> None:
-    result = await ask([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
+    result = await ask_questions([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
     assert result.error is None
     assert result.structured == {"outcome": outcome, "answers": {}}
     assert "reply" in str(result.llm_content) or "best judgement" in str(result.llm_content)
@@ -132,7 +132,7 @@ async def test_no_answer_is_reported_in_a_sentence_and_is_not_an_error(
 async def test_if_no_answer_can_be_had_the_model_is_told_to_ask_in_its_reply(
     outcome: Answer | Unavailable, message_part: str, context: ToolContext
 ) -> None:
-    result = await ask([LIBRARY], Person(outcome), context)
+    result = await ask_questions([LIBRARY], Person(outcome), context)
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_FAILED
     assert message_part in result.error.message
@@ -148,7 +148,7 @@ async def test_no_mode_and_no_rule_answers_in_a_persons_place(
 ) -> None:
     context = replace(context, client=replace(context.client, approval_mode=mode))
     person = Person(answer_with(("httpx",)))
-    result = await ask([LIBRARY], person, context, flow(**rules))
+    result = await ask_questions([LIBRARY], person, context, runner_with(**rules))
     assert len(person.questions) == 1
     assert person.questions[0].choices == ()
     assert result.structured == {"outcome": "answered", "answers": {"Library": ["httpx"]}}
@@ -158,7 +158,7 @@ async def test_no_mode_and_no_rule_answers_in_a_persons_place(
 @pytest.mark.requirement("ask_user.always_asked")
 async def test_a_rule_can_forbid_the_question(context: ToolContext) -> None:
     person = Person(answer_with(("httpx",)))
-    result = await ask([LIBRARY], person, context, flow(deny=["ask_user"]))
+    result = await ask_questions([LIBRARY], person, context, runner_with(deny=["ask_user"]))
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert not person.questions
@@ -166,14 +166,14 @@ async def test_a_rule_can_forbid_the_question(context: ToolContext) -> None:
 
 @pytest.mark.requirement("ask_user.always_asked")
 async def test_a_question_always_needs_an_answer_from_a_person(context: ToolContext) -> None:
-    judgement = await flow().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
+    judgement = await runner_with().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
     assert judgement.permission.verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("name", ["ask_user", "AskUser", "AskUserQuestion", "AskUserQuestionTool"])
 async def test_older_names_are_accepted(name: str, context: ToolContext) -> None:
-    assert (await ask([LIBRARY], Person(answer_with(("httpx",))), context, name=name)).error is None
+    assert (await ask_questions([LIBRARY], Person(answer_with(("httpx",))), context, name=name)).error is None
 
 
 @pytest.mark.requirement("ask_user.shapes")
@@ -239,7 +239,7 @@ async def test_a_person_reads_the_whole_questions_with_invisible_characters_mark
         "options": [{"label": "yes\x1b[31m"}, {"label": "no"}],
     }
     person = Person(answer_with(("no",), ("no",)))
-    await ask([hostile, TESTS], person, context)
+    await ask_questions([hostile, TESTS], person, context)
     text = render_question(person.questions[0])
     assert text.splitlines() == [
         "Ask the user: A\\u200bB, Tests",
@@ -258,12 +258,12 @@ async def test_a_person_reads_the_whole_questions_with_invisible_characters_mark
 async def test_the_longest_questions_are_shown_whole(context: ToolContext) -> None:
     option = {"description": "é" * MAX_DESCRIPTION_CHARS}
     options = [{**option, "label": str(number) * MAX_LABEL_CHARS} for number in range(MAX_QUESTIONS)]
-    longest = [
+    longest_questions = [
         {"question": "é" * MAX_QUESTION_CHARS, "header": str(number) * MAX_HEADER_CHARS, "options": options}
         for number in range(MAX_QUESTIONS)
     ]
     person = Person(answer_with(*[("0",)] * MAX_QUESTIONS))
-    await ask(longest, person, context)
+    await ask_questions(longest_questions, person, context)
     text = render_question(person.questions[0])
     assert text.count("é") == MAX_QUESTIONS * (MAX_QUESTION_CHARS + MAX_QUESTIONS * MAX_DESCRIPTION_CHARS)
     assert len(text.encode()) < MAX_QUESTION_BYTES

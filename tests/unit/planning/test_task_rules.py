@@ -33,8 +33,8 @@ async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdic
     texts_by_setting = {f"permissions.{key}": texts for key, texts in rules.items()}
     parsed_rules, warnings = read_rules(texts_by_setting, registry.canonical, "/home/u")
     assert warnings == []
-    flow = ToolRunner(registry, PermissionPolicy(parsed_rules, registry.canonical))
-    return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
+    runner = ToolRunner(registry, PermissionPolicy(parsed_rules, registry.canonical))
+    return (await runner.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
 
 
 @pytest.mark.requirement("task.agents")
@@ -49,16 +49,16 @@ async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) ->
 
 @pytest.mark.requirement("task.agents")
 async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext) -> None:
-    flow = ToolRunner(ToolRegistry(), PermissionPolicy())
-    judgement = await flow.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
-    (always,) = [choice for choice in judgement.choices if choice.decision is Decision.ALWAYS]
-    assert always.rules == ("Task(tester)",)
-    context = replace(context, client=replace(context.client, grants=list(always.rules)))
+    runner = ToolRunner(ToolRegistry(), PermissionPolicy())
+    judgement = await runner.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
+    (always_choice,) = [choice for choice in judgement.choices if choice.decision is Decision.ALWAYS]
+    assert always_choice.rules == ("Task(tester)",)
+    context = replace(context, client=replace(context.client, grants=list(always_choice.rules)))
     assert (
-        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "tester"}, context)
+        await runner.judge(TOOL, {"prompt": "y", "subagent_type": "tester"}, context)
     ).permission.verdict is Verdict.ALLOW
     assert (
-        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "Reviewer"}, context)
+        await runner.judge(TOOL, {"prompt": "y", "subagent_type": "Reviewer"}, context)
     ).permission.verdict is Verdict.ASK
 
 

@@ -25,8 +25,8 @@ from tools.permissions.permission_policy import PermissionPolicy
 
 pytestmark = pytest.mark.anyio
 
-ONE = {"id": "1", "content": "Read", "status": "completed"}
-TWO = {"id": "2", "content": "Write", "status": "in_progress"}
+READ_TODO = {"id": "1", "content": "Read", "status": "completed"}
+WRITE_TODO = {"id": "2", "content": "Write", "status": "in_progress"}
 
 
 def stored_todos(lists: TodoLists, context: ToolContext) -> Sequence[Todo]:
@@ -51,13 +51,13 @@ def structured(result: ToolResult) -> dict[str, Any]:
 @pytest.mark.requirement("todo.list")
 async def test_the_new_list_replaces_the_former_one_and_is_returned(context: ToolContext) -> None:
     lists = TodoLists()
-    await write(context, [{**TWO, "id": "old"}], lists)
-    result = await write(context, [ONE, TWO], lists)
-    assert structured(result) == {"todos": [ONE, TWO], "kept": True, "notes": []}
+    await write(context, [{**WRITE_TODO, "id": "old"}], lists)
+    result = await write(context, [READ_TODO, WRITE_TODO], lists)
+    assert structured(result) == {"todos": [READ_TODO, WRITE_TODO], "kept": True, "notes": []}
     assert result.llm_content == (
         "The todo list has 2 todos now, 1 completed:\n1. [completed] Read\n2. [in_progress] Write"
     )
-    assert result.return_display == TodoListDisplay((ONE, TWO))
+    assert result.return_display == TodoListDisplay((READ_TODO, WRITE_TODO))
     assert display_block(result.return_display) == "[x] Read\n[>] Write"
     assert stored_todos(lists, context) == (
         Todo("1", "Read", "completed"),
@@ -100,23 +100,23 @@ def test_the_published_shape_is_that_of_qwen_code() -> None:
 @pytest.mark.parametrize(
     "todos",
     [
-        [ONE, {**TWO, "id": "1"}],
-        [{**ONE, "id": " "}],
-        [{**ONE, "id": ""}],
-        [{**ONE, "id": True}],
-        [{**ONE, "id": 10**30}],
-        [{**ONE, "content": " \n"}],
-        [{**ONE, "content": ""}],
-        [{**ONE, "content": "x" * (MAX_TODO_CHARS + 1)}],
-        [{**ONE, "description": "other"}],
-        [{**ONE, "status": "done"}],
+        [READ_TODO, {**WRITE_TODO, "id": "1"}],
+        [{**READ_TODO, "id": " "}],
+        [{**READ_TODO, "id": ""}],
+        [{**READ_TODO, "id": True}],
+        [{**READ_TODO, "id": 10**30}],
+        [{**READ_TODO, "content": " \n"}],
+        [{**READ_TODO, "content": ""}],
+        [{**READ_TODO, "content": "x" * (MAX_TODO_CHARS + 1)}],
+        [{**READ_TODO, "description": "other"}],
+        [{**READ_TODO, "status": "done"}],
         [{"content": "a"}],
         ["a"],
-        [[ONE]],
+        [[READ_TODO]],
         {"a": 1},
         "a",
         5,
-        [{**ONE, "id": str(number)} for number in range(MAX_TODOS + 1)],
+        [{**READ_TODO, "id": str(number)} for number in range(MAX_TODOS + 1)],
     ],
 )
 def test_an_ambiguous_or_invalid_list_is_refused(todos: Any) -> None:
@@ -126,7 +126,7 @@ def test_an_ambiguous_or_invalid_list_is_refused(todos: Any) -> None:
 
 @pytest.mark.requirement("todo.refused")
 async def test_several_todos_in_progress_are_accepted_with_advice(context: ToolContext) -> None:
-    result = await write(context, [{**ONE, "status": "in_progress"}, TWO])
+    result = await write(context, [{**READ_TODO, "status": "in_progress"}, WRITE_TODO])
     assert structured(result)["notes"] == ["2 todos are in progress; keep one at a time."]
     assert "keep one at a time" in str(result.llm_content)
 
@@ -139,7 +139,7 @@ async def test_each_client_has_a_list_for_each_workspace_folder(tmp_path: Path, 
     no_folder = replace(context, workspace=Workspace([]))
     contexts = {"a": context, "b": other_folder, "c": other_client, "d": no_folder}
     for name, list_context in contexts.items():
-        await write(list_context, [{**ONE, "content": name}], lists)
+        await write(list_context, [{**READ_TODO, "content": name}], lists)
     assert {name: stored_todos(lists, list_context)[0].content for name, list_context in contexts.items()} == {
         n: n for n in contexts
     }
@@ -158,8 +158,8 @@ async def test_an_anonymous_client_gets_its_list_back_and_nothing_is_stored(
 ) -> None:
     lists = TodoLists()
     anonymous = replace(context, client=ClientState(""))
-    result = await write(anonymous, [ONE], lists)
-    assert (structured(result)["todos"], structured(result)["kept"]) == ([ONE], False)
+    result = await write(anonymous, [READ_TODO], lists)
+    assert (structured(result)["todos"], structured(result)["kept"]) == ([READ_TODO], False)
     assert "not stored" in str(result.llm_content)
     assert stored_todos(lists, anonymous) == ()
 
@@ -172,9 +172,9 @@ async def test_lists_are_bounded_and_the_oldest_goes_first(
     lists = TodoLists()
     contexts = [replace(context, client=ClientState(str(number))) for number in range(limit + 1)]
     for list_context in contexts[:-1]:
-        await write(list_context, [ONE], lists)
-    await write(contexts[0], [TWO], lists)
-    await write(contexts[-1], [ONE], lists)
+        await write(list_context, [READ_TODO], lists)
+    await write(contexts[0], [WRITE_TODO], lists)
+    await write(contexts[-1], [READ_TODO], lists)
     assert [
         bool(stored_todos(lists, list_context))
         for list_context in (contexts[0], contexts[1], contexts[2], contexts[-1])
@@ -224,7 +224,8 @@ async def test_nobody_is_asked_in_any_mode(mode: ApprovalMode, context: ToolCont
 
 @pytest.mark.requirement("todo.list")
 @pytest.mark.parametrize(
-    ("todos", "description"), [([], "Clear the todo list"), ([ONE], "Write 1 todo"), ([ONE, TWO], "Write 2 todos")]
+    ("todos", "description"),
+    [([], "Clear the todo list"), ([READ_TODO], "Write 1 todo"), ([READ_TODO, WRITE_TODO], "Write 2 todos")],
 )
 def test_the_description_counts_the_todos(todos: Any, description: str, context: ToolContext) -> None:
     tool = TodoWriteTool()

@@ -68,9 +68,9 @@ def test_a_codec_that_is_not_a_web_encoding_is_not_used(name: str) -> None:
 
 @pytest.mark.requirement("web.open")
 def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
-    whole = "a\u00e9\u65e5".encode()
-    assert decode(whole[:-1], None, is_markup=False, is_cut=True)[0] == "a\u00e9\ufffd"
-    assert decode(whole[:-1], None, is_markup=False, is_cut=False)[0] != "a\u00e9\ufffd"
+    whole_body = "a\u00e9\u65e5".encode()
+    assert decode(whole_body[:-1], None, is_markup=False, is_cut=True)[0] == "a\u00e9\ufffd"
+    assert decode(whole_body[:-1], None, is_markup=False, is_cut=False)[0] != "a\u00e9\ufffd"
 
 
 @pytest.mark.requirement("web.open")

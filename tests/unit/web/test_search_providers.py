@@ -317,9 +317,9 @@ async def test_entries_without_an_address_that_can_be_opened_are_counted_and_lef
         "https://example.org/" + "x" * 2_000,
         "https://example.org/" + "é" * 1_000,
     ]
-    bad = [{"title": "Bad", "url": value, "link": value} for value in addresses]
-    good = {"title": "Good", "url": "https://example.org/good", "link": "https://example.org/good"}
-    server.reply = Reply(body=listing(name, [*bad, "text", None, ["list"], {}, good]))
+    bad_entries = [{"title": "Bad", "url": value, "link": value} for value in addresses]
+    good_entry = {"title": "Good", "url": "https://example.org/good", "link": "https://example.org/good"}
+    server.reply = Reply(body=listing(name, [*bad_entries, "text", None, ["list"], {}, good_entry]))
     results = await search(name, server)
     assert [result.url for result in results.results] == ["https://example.org/good"]
     assert results.omitted_count == len(addresses) + 4
