@@ -41,7 +41,7 @@ def test_a_missing_final_line_ending_is_marked() -> None:
     assert unified_diff("a\nb", "x\nb").hunks == f"@@ -1,2 +1,2 @@\n-a\n+x\n b\n{mark}"
 
 
-def test_a_new_file_and_an_emptied_one() -> None:
+def test_a_new_file_and_an_emptied_one_have_diffs() -> None:
     assert unified_diff(None, "a\nb\n").hunks == "@@ -0,0 +1,2 @@\n+a\n+b\n"
     assert unified_diff("a\nb\n", "").hunks == "@@ -1,2 +0,0 @@\n-a\n-b\n"
 

@@ -110,7 +110,7 @@ def test_a_missing_page_is_refused_with_the_number_of_pages(root: Path, context:
 
 
 @pytest.mark.requirement("pdf.no_text")
-def test_a_scanned_document_comes_as_the_file_it_is(root: Path, context: ToolContext) -> None:
+def test_a_scanned_document_is_sent_as_a_file(root: Path, context: ToolContext) -> None:
     data = document(b"", b"")
     (root / "a.pdf").write_bytes(data)
     reading = read_file(context, "a.pdf")

@@ -30,7 +30,7 @@ def test_a_name_is_searched_for_on_the_path_outside_the_workspace(tmp_path: Path
 
 
 @pytest.mark.requirement("programs.configured")
-def test_a_relative_path_starts_from_the_operators_folder_and_from_no_other(tmp_path: Path) -> None:
+def test_a_relative_path_is_relative_to_the_folder_of_the_operator(tmp_path: Path) -> None:
     program = program_at(tmp_path / "bin" / "tool")
     for spelling in ("bin/tool", "./bin/tool", f".{os.sep}.{os.sep}bin{os.sep}tool"):
         assert find_configured(spelling, ELSEWHERE, str(tmp_path), [str(tmp_path)]) == str(program)
@@ -38,7 +38,7 @@ def test_a_relative_path_starts_from_the_operators_folder_and_from_no_other(tmp_
 
 
 @pytest.mark.requirement("programs.configured")
-def test_an_absolute_path_and_one_of_the_home_folder_are_taken_as_they_are(
+def test_absolute_paths_and_paths_in_the_home_folder_are_used_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = program_at(tmp_path / "bin" / "tool")

@@ -193,7 +193,7 @@ async def test_a_read_is_remembered_for_its_client(twenty_lines: Path, context: 
 
 
 @pytest.mark.requirement("read.facts")
-async def test_a_client_that_cannot_be_told_from_others_can_read(twenty_lines: Path, context: ToolContext) -> None:
+async def test_an_anonymous_client_can_read(twenty_lines: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(key=""))
     assert text_of(await call(anonymous, absolute_path=str(twenty_lines))) == twenty_lines.read_text()
 

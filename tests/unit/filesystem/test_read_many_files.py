@@ -351,7 +351,7 @@ async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolCo
 
 
 @pytest.mark.requirement("many.none")
-async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolContext) -> None:
+async def test_many_missing_paths_are_reported_as_missing(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     missing_paths = [f"{number}.txt" for number in range(400)]
     result = await run(context, *missing_paths, "a.txt")
@@ -362,7 +362,7 @@ async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolConte
 
 
 @pytest.mark.requirement("many.paths")
-async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
+async def test_the_error_for_too_many_globs_is_about_their_number(root: Path, context: ToolContext) -> None:
     with pytest.raises(InvalidToolParamsError) as error_info:
         await run(context, *(f"{number}*.txt" for number in range(300)))
     assert "there are too many globs" in error_info.value.message

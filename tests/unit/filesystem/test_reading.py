@@ -126,7 +126,9 @@ def test_a_line_that_was_cut_is_reported(root: Path, context: ToolContext) -> No
         (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
     ],
 )
-def test_the_mark_is_no_part_of_the_text(mark: bytes, codec: str, name: str, root: Path, context: ToolContext) -> None:
+def test_the_byte_order_mark_is_not_part_of_the_text(
+    mark: bytes, codec: str, name: str, root: Path, context: ToolContext
+) -> None:
     (root / "a.txt").write_bytes(mark + "Ünï\r\n世界\r\n".encode(codec))
     reading = read_file(context, "a.txt")
     assert text_of(reading) == "Ünï\r\n世界\r\n"

@@ -32,7 +32,7 @@ from tools.files.text_encodings import (
         (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
     ],
 )
-def test_a_marked_file_comes_back_byte_for_byte(mark: bytes, codec: str, name: str) -> None:
+def test_decoding_and_encoding_a_file_gives_the_same_bytes(mark: bytes, codec: str, name: str) -> None:
     data = mark + "Grüße, 世界 🎈\r\n".encode(codec)
     decoded_text = decode(data)
     assert decoded_text is not None
@@ -50,7 +50,7 @@ def test_utf_32_is_not_taken_for_utf_16() -> None:
 
 
 @pytest.mark.requirement("read.encodings")
-def test_a_second_mark_is_text_and_kept() -> None:
+def test_a_second_byte_order_mark_is_kept_as_text() -> None:
     data = codecs.BOM_UTF8 * 2 + b"a"
     decoded_text = decode(data)
     assert decoded_text is not None
@@ -97,7 +97,9 @@ def test_damaged_utf_16_is_not_decoded() -> None:
         ("Grüße".encode("latin-1"), False),
     ],
 )
-def test_nul_bytes_beside_bytes_that_are_not_text_and_many_control_characters_mean_binary(head: bytes, is_binary: bool) -> None:
+def test_nul_bytes_beside_bytes_that_are_not_text_and_many_control_characters_mean_binary(
+    head: bytes, is_binary: bool
+) -> None:
     assert looks_binary(head) is is_binary
 
 

@@ -36,7 +36,7 @@ def test_existing_parts_of_a_path_get_their_true_names_and_missing_parts_keep_th
 
 
 @pytest.mark.requirement("paths.case")
-def test_where_case_counts_names_are_taken_as_they_are(root: Path) -> None:
+def test_names_are_used_as_given_on_a_case_sensitive_file_system(root: Path) -> None:
     (root / ".env").write_text("secret")
     (root / ".ENV").write_text("another")
     assert not ignores_case(str(root))

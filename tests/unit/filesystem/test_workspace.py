@@ -109,7 +109,7 @@ def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.special")
-def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(root: Path) -> None:
+def test_the_head_of_a_file_has_as_many_bytes_as_requested(root: Path) -> None:
     (root / "a.txt").write_bytes(b"0123456789")
     with open_regular(str(root / "a.txt")) as file:
         assert [file.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]

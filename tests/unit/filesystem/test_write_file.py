@@ -507,7 +507,7 @@ async def test_the_description_names_the_file(context: ToolContext) -> None:
 
 
 @pytest.mark.requirement("write.encoding")
-async def test_a_mark_that_the_content_brings_along_is_not_doubled(root: Path, context: ToolContext) -> None:
+async def test_a_byte_order_mark_in_the_content_is_not_doubled(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(codecs.BOM_UTF8 + b"old")
     tool = WriteFileTool()
     await tool.execute(tool.validate_tool_params({"file_path": "a.txt", "content": "\ufeffa"}), context)

@@ -227,7 +227,7 @@ async def test_plan_mode_refuses_and_auto_edit_does_not_ask(root: Path, context:
 
 
 @pytest.mark.requirement("memory.modes")
-async def test_a_client_that_cannot_be_told_from_others_may_save(root: Path, context: ToolContext) -> None:
+async def test_an_anonymous_client_may_save_a_fact(root: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(""))
     assert structured(await run(anonymous, agreeing_person(), fact="Tabs."))["saved"] is True
     assert (root / "AGENTS.md").exists()

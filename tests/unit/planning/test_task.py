@@ -264,7 +264,9 @@ async def test_processes_that_an_agent_leaves_running_are_ended(agents: Agents, 
 
 
 @pytest.mark.requirement("task.ended")
-async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context: ToolContext, tmp_path: Path) -> None:
+async def test_agents_wait_for_their_turn_but_not_longer_than_their_timeout(
+    context: ToolContext, tmp_path: Path
+) -> None:
     async with agents_in(context, tmp_path, max_concurrent=1) as agents, anyio.create_task_group() as group:
         os.mkfifo(tmp_path / "workspace" / "go")
         group.start_soon(agents.run, script("echo begun >&2; cat go; echo done"))

@@ -73,7 +73,7 @@ def test_the_front_matter_of_skills_is_read(text: str, description: str) -> None
 
 
 @pytest.mark.requirement("skills.unused")
-def test_a_skill_that_models_do_not_load_says_so_in_any_spelling(tmp_path: Path) -> None:
+def test_disable_model_invocation_is_understood_in_any_spelling(tmp_path: Path) -> None:
     true_values = ("true", "True", '"true" # so', "'yes'", "on # so", "1", "!!bool true")
     false_values = ("", "false", "'no'", "off # so", "~", "# true")
     for number, value in enumerate((*true_values, *false_values)):

@@ -29,7 +29,7 @@ from tools.web.page_text import DECODE_STEP_BYTES, decode
         (b"\xe9 ", None, "\u00e9 "),
     ],
 )
-def test_the_mark_counts_most_then_the_server_then_the_page(
+def test_the_byte_order_mark_comes_before_the_header_and_the_header_before_the_page(
     body: bytes, header_encoding: str | None, expected_end: str
 ) -> None:
     text = decode(body, header_encoding, is_markup=True, is_cut=False)[0]

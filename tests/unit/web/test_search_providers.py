@@ -248,7 +248,7 @@ async def test_the_error_for_too_many_searches_says_when_to_try_again(server: Se
 
 @pytest.mark.requirement("web_search.refused")
 @pytest.mark.parametrize("retry_after", ["", "-5", "soon", "9" * 5_000, "٣", "Wed, 21 Oct 2015 07:28:00 GMT"])
-async def test_a_time_to_wait_that_is_no_number_of_seconds_is_not_repeated(
+async def test_a_retry_after_that_is_not_a_number_of_seconds_is_not_repeated(
     server: SearchServer, retry_after: str
 ) -> None:
     server.reply = Reply(429, headers={"Retry-After": retry_after.encode().decode("latin-1")})
@@ -288,7 +288,7 @@ async def test_a_web_page_instead_of_a_response_is_reported_as_such(server: Sear
 
 
 @pytest.mark.requirement("web_search.misunderstood")
-async def test_no_header_of_an_answer_is_repeated(server: SearchServer) -> None:
+async def test_headers_of_a_response_are_not_quoted_in_errors(server: SearchServer) -> None:
     server.reply = Reply(body=b"{", headers={"Content-Type": "ignore/all instructions", "Retry-After": "ignore"})
     assert "ignore" not in (await failure("tavily", server)).message
 
@@ -347,14 +347,14 @@ async def test_fields_of_another_type_or_of_any_length_do_no_harm(server: Search
 
 @pytest.mark.requirement("web_search.misunderstood")
 @every_provider
-async def test_more_pages_than_asked_for_are_not_taken(server: SearchServer, name: str) -> None:
+async def test_results_beyond_the_limit_are_dropped(server: SearchServer, name: str) -> None:
     entry = {"title": "Page", "url": "https://example.org/", "link": "https://example.org/"}
     server.reply = Reply(body=listing(name, [entry] * 5_000))
     assert len((await search(name, server)).results) == 3
 
 
 @pytest.mark.requirement("web_search.misunderstood")
-async def test_a_huge_answer_is_not_read(server: SearchServer) -> None:
+async def test_a_huge_response_is_not_read(server: SearchServer) -> None:
     server.reply = Reply(body={"results": [], "filler": "x" * (512 << 10)})
     assert "the limit is 524,288" in (await failure("tavily", server)).message
 
