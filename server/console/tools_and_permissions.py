@@ -22,7 +22,7 @@ from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.requests.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
 from server.settings import SettingsReport
-from server.upstreams.catalog.published_names import NameMap, full_name
+from server.upstreams.catalog.published_names import NameMap, Origin, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.tool_owner import owner_of
 from tools.builtin.all_tools import builtin_tools
@@ -108,18 +108,22 @@ def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[s
     If there is a lock file, the result also contains the lock status of upstream tools, keyed by name.
     """
 
-    def name_entry(entry: Any, **details: str | None) -> dict[str, str | None]:
-        origin = entry.origin
+    def name_entry(origin: Origin, name: str, **details: str | None) -> dict[str, str | None]:
         return {
-            "name": entry.name,
+            "name": name,
             "server": origin.alias,
             "tool": origin.name,
             "fullName": origin.full_name,
             **details,
         }
 
-    changed_names = [name_entry(entry, change=entry.change.value) for entry in names.changed]
-    hidden_names = [name_entry(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
+    changed_names = [
+        name_entry(names.published[name], name, change=change.value) for name, change in names.changed.items()
+    ]
+    hidden_names = [
+        name_entry(entry.origin, entry.name, holder=entry.holder, reachedAs=entry.way_out or None)
+        for entry in names.hidden
+    ]
     result = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed_names, "hidden": hidden_names}
     return {**result, **({"approval": dict(standings)} if standings else {})}
 
@@ -135,7 +139,7 @@ def show_listing(
         if standing := standings.get(tool.name):
             rows.append(("", "", f"= {visible_line(standing)}"))
         if isinstance(tool, DiscoveredMCPTool) and tool.name != full_name(tool.alias, tool.upstream_name):
-            change = next((entry.change for entry in names.changed if entry.name == tool.name), None)
+            change = names.changed.get(tool.name)
             origin = f"{tool.upstream_name} of the server {tool.alias}"
             rows.append(("", "", "= " + visible_line(origin if change is None else f"{origin}; {change}")))
     show_table(("tool", "asked first", "what it does"), rows)

@@ -37,13 +37,10 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_BLOCKING_FIELDS = frozenset(
-    {"description", "inputSchema", "outputSchema"}
-)  # a change to one of these fields blocks the tool, because models rely on them
+# A change to one of these fields blocks the tool, because models rely on them.
+_BLOCKING_FIELDS = frozenset({"description", "inputSchema", "outputSchema"})
 WATCHED = ("title", *sorted(_BLOCKING_FIELDS))  # the fields of a tool that models see
-_SEPARATE_FIELDS = frozenset(
-    {"name", "_meta", *_FIELDS}
-)  # fields that are handled separately; all others share one hash
+_SEPARATE_FIELDS = frozenset({"name", "_meta", *_FIELDS})  # all other fields share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 

@@ -40,7 +40,7 @@ from server.upstreams.catalog.upstream_tool import (
     UpstreamCall,
     app_links,
     digest_of,
-    is_for_apps,
+    is_for,
     name_in_apps,
 )
 from server.upstreams.session.list_reader import in_turns, tool_with_visible_texts
@@ -215,7 +215,7 @@ class ToolCatalog:
         self._offers[alias] = included_tools, call
         has_apps = any(True for tool in included_tools.values() for _ in app_links(tool))
         self._for_apps[alias] = {
-            name: name_in_apps(tool) for name, tool in included_tools.items() if has_apps and is_for_apps(tool)
+            name: name_in_apps(tool) for name, tool in included_tools.items() if has_apps and is_for("app", tool)
         }
         if is_stored:
             self._stored_aliases.add(alias)

@@ -16,7 +16,7 @@ import shlex
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
@@ -338,9 +338,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool: `Relay.call`, bound to an upstream by a function that the router gives to the pool. For a blocked tool, it
-is `ToolCatalog._approve`.
-"""
+"""Calls a tool: `Relay.call`, bound to an upstream. For a blocked tool, it is `ToolCatalog._approve`."""
 
 Definition = Mapping[str, Any]
 
@@ -453,16 +451,7 @@ def name_in_apps(tool: Mapping[str, Any]) -> str:
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
-def is_for_apps(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool may be called by its server's apps; the default is yes."""
-    return _is_for("app", tool)
-
-
-def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool may be called by models, not only by its server's apps."""
-    return _is_for("model", tool)
-
-
-def _is_for(caller: str, tool: Mapping[str, Any]) -> bool:
+def is_for(caller: Literal["app", "model"], tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool may be called by models, or by its server's apps; the default is yes for both."""
     visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
     return caller in cast("list[Any]", visibility) if isinstance(visibility, list) else True

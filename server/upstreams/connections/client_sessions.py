@@ -137,14 +137,8 @@ class ClientSessions:
             )
         current_transport, login = upstream.transport, upstream.login_of(self.login_principal(exchange))
         transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)
-        transport = next(
-            (
-                candidate
-                for candidate in transports
-                if current_transport is None or candidate.name == current_transport.name
-            ),
-            transports[0],
-        )
+        by_name = {transport.name: transport for transport in transports}
+        transport = by_name.get("" if current_transport is None else current_transport.name, transports[0])
         slot = self._slots[key] = _SessionSlot(last_used=anyio.current_time())
         observer_of = self.audience.observer_of
         options = SessionOptions(

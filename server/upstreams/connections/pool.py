@@ -163,14 +163,13 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience, stored_lists: StoredLists | None = None) -> None:
-        """Start the owner task of every upstream, once; later calls do nothing.
+        """Start the owner task of every upstream.
 
         The stored lists of an upstream are offered until the upstream sends its current ones.
         """
-        if self._audience is None:
-            self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
-            self.is_recalling = stored_lists is not None and bool(self.upstreams)
-            self._start(self.upstreams, tasks, audience)
+        self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
+        self.is_recalling = stored_lists is not None and bool(self.upstreams)
+        self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
         """Use new entries from now on. Upstreams that are reached as before keep their connections and calls."""
@@ -238,11 +237,7 @@ class UpstreamPool:
                     self._on_list_changed(upstream, TOOLS, True)
 
     def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        async def prepare(upstream: Upstream, kind: OfferedKind, items: list[dict[str, Any]]) -> None:
-            if kind is TOOLS:
-                await self.catalog.prepare(upstream.alias, items)
-
-        logins = _Logins()
+        logins, prepare_tools = _Logins(), self.catalog.prepare
 
         def login_of(principal: str) -> Login | None:
             if principal not in logins.by_principal:
@@ -252,7 +247,7 @@ class UpstreamPool:
             return logins.by_principal[principal]
 
         upstream = Upstream(
-            alias, entry, self._on_list_changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+            alias, entry, self._on_list_changed, self._on_updated, prepare_tools, self._store, login_of, self._by_proxy
         )
         self._logins[upstream] = logins
         self.registry.declare_source(alias, upstream.known.wait)
@@ -274,19 +269,8 @@ class UpstreamPool:
         )
         if store is None:
             return None
-        return Login(
-            *(
-                store,
-                alias,
-                entry.endpoint,
-                oauth or OAuthSettings(),
-                principal,
-                logins.port,
-                logins.options,
-                logins.pages,
-            ),
-            by_proxy=self._by_proxy,
-        )
+        server = alias, entry.endpoint, oauth or OAuthSettings()
+        return Login(store, *server, principal, logins.port, logins.options, logins.pages, by_proxy=self._by_proxy)
 
     def login_principal(self, upstream: Upstream, exchange: Exchange) -> str:
         """Return the principal whose login is used for a client's requests; empty for this machine's user."""

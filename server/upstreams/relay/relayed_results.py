@@ -175,10 +175,11 @@ class LargeResults:
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
             return result
+        limit = self.limit
         is_claude_code = client_name.startswith(CLAUDE_CODE)
-        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_claude_code else {})
-        claimed_limits = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
-        limit = max(self.limit, *(min(claimed_limit, MAX_CLAIMED) for claimed_limit in claimed_limits), 0)
+        for meta in (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_claude_code else {}):
+            if isinstance(claimed_limit := meta.get(CLAIMED_LIMIT_KEY), int):
+                limit = max(limit, min(claimed_limit, MAX_CLAIMED))
         blocks = cast("list[Json]", result.get("content", []))
         structured_content: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
         data = b"" if structured_content is None else to_json(structured_content, inf_nan_mode="constants")

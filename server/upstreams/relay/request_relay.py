@@ -138,8 +138,8 @@ class RelayedRequest:
     method: str
     params: Json  # the parameters, with the upstream's own names
     patience: float  # seconds without progress until the request is cancelled
-    headers: Mapping[str, str] | None = None  # HTTP headers required by the parameters
-    target: str = ""  # identifies the upstream and the tool's version, because their names may be reused
+    target: str  # identifies the upstream and the tool's version, because their names may be reused
+    headers: Mapping[str, str] | None  # HTTP headers required by the parameters
     slot: ExitStack | None = None  # frees the request's slot when closed, if the upstream limits concurrent requests
     slot_wait: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
 
@@ -289,10 +289,8 @@ class Relay:
         Raises:
             MCPError: The request failed.
         """
-        params = _own_params(exchange, upstream_params)
-        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
-            result = await self._send(request, exchange)
+            result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, upstream.alias) from None
         return with_links(method, result, partial(self._published_uri, upstream))
@@ -312,16 +310,10 @@ class Relay:
         upstream_params: Json = {"name": name} | (
             {"arguments": dict(arguments)} if "arguments" in exchange.params else {}
         )
-        request = RelayedRequest(
-            upstream,
-            "tools/call",
-            _own_params(exchange, upstream_params),
-            upstream.entry.timeout / 1000,
-            tool.parameter_headers(arguments),
-            f"{upstream.reach} {tool.version}",
-        )
+        headers, target = tool.parameter_headers(arguments), f"{upstream.reach} {tool.version}"
         try:
-            result = readable_result(await self._send(request, exchange), is_modern=exchange.is_modern)
+            result = await self._send(upstream, "tools/call", upstream_params, exchange, target, headers)
+            result = readable_result(result, is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -333,9 +325,20 @@ class Relay:
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
-    async def _send(self, request: RelayedRequest, exchange: Exchange) -> Json:
+    async def _send(
+        self,
+        upstream: Upstream,
+        method: str,
+        upstream_params: Json,
+        exchange: Exchange,
+        target: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Json:
         """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
-        upstream = request.upstream
+        params = {**exchange.params, **upstream_params}
+        for name in _NOT_PASSED:
+            params.pop(name, None)
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target, headers)
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
@@ -344,12 +347,10 @@ class Relay:
                 f"sent, so it had no effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
-            if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists
+            if exchange.carried["target"] != target:  # the user agreed to a target that no longer exists
                 raise UpstreamError(STALE)
             login_needed = self._login_needed(upstream, exchange)
-            question = await self.log_in(
-                upstream, login_needed, request.method, exchange, request.target, is_consented=True
-            )
+            question = await self.log_in(upstream, login_needed, method, exchange, target)
             if question is not None:
                 return question
             exchange = exchange.after_login()
@@ -366,16 +367,14 @@ class Relay:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
                 could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
-                if login_needed is None or not could_help or request.method not in _MAY_ASK:
+                if login_needed is None or not could_help or method not in _MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await login_needed.login.is_renewed_elsewhere():
                         continue  # somebody has logged in with the console command
                     login_needed = _more_scopes_needed(login_needed, challenge)
                     await login_needed.login.remember_scopes(challenge)
-                question = await self.log_in(
-                    upstream, login_needed, request.method, exchange, request.target, is_consented=True
-                )
+                question = await self.log_in(upstream, login_needed, method, exchange, target)
                 if question is not None:
                     return question
                 request.slot = None
@@ -393,10 +392,8 @@ class Relay:
         method: str,
         exchange: Exchange,
         target: str = "",
-        *,
-        is_consented: bool = False,
     ) -> Json | None:
-        """Have a person log in, and then reconnect the upstream.
+        """Have a person log in, and then reconnect the upstream. `target` is empty until the user consents to the call.
 
         Returns a result with the question, or `None` once the login is complete, or if no login is needed.
 
@@ -422,7 +419,7 @@ class Relay:
             login_needed.rejected_header = upstream.login.latest_header  # this new login was not sufficient either
 
         def seal(state: Json) -> str:
-            state = {**state, "target": target, "consented": is_consented, "logins": count}
+            state = {**state, "target": target, "consented": bool(target), "logins": count}
             return self._seal(method, exchange, {**state, "ours": upstream.is_login_offered})
 
         if logins.has_principals and not login_needed.login.principal:
@@ -674,14 +671,6 @@ def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) ->
     else:
         return LoginNeededError(login, f"requires more scopes ({scopes}) for this call than the login has")
     raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
-
-
-def _own_params(exchange: Exchange, upstream_params: Json) -> Json:
-    """Return the received parameters with the upstream's own names, and without parameters that are not relayed."""
-    params = {**exchange.params, **upstream_params}
-    for name in _NOT_PASSED:
-        params.pop(name, None)
-    return params
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

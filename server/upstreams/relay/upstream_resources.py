@@ -21,11 +21,10 @@ from itertools import islice
 from typing import Any, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
 from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_mapping
 from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -272,13 +271,10 @@ class ResourceRoutes:
             uri = as_mapping(item).get("uri")
             return {**item, "uri": with_alias(upstream.alias, uri)} if isinstance(uri, str) else item
 
-        files: Any = skill.get("resources")
-        published_files = list(map(with_published_uri, cast("list[Any]", files))) if isinstance(files, list) else files
-        return (
-            {**with_published_uri(skill), "resources": published_files}
-            if "resources" in skill
-            else with_published_uri(skill)
-        )
+        published_skill: Json = with_published_uri(skill)
+        if isinstance(files := skill.get("resources"), list):
+            published_skill = {**published_skill, "resources": list(map(with_published_uri, cast("list[Any]", files)))}
+        return published_skill
 
 
 def _may_match(texts: list[str], uri: str) -> bool:
@@ -316,10 +312,6 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
             folders[folder] = None
             folder = folder.rpartition("/")[0]
     return list(dict.fromkeys((*uris, *folders)))
-
-
-class TooManyWatchedError(Exception):
-    """The client already watches the maximum number of resources."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -397,27 +389,24 @@ class Watching:
         notified.
         """
         self._relay = relay
+        self._pool = relay.pool
         self._bus = bus
-        self._tasks: TaskGroup | None = None
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
         self._renewing: set[str] = set()
         self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
-
-    def start(self, tasks: TaskGroup) -> None:
-        self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
         """Record that a resource has changed, for all clients or only for the client with the key `session_key`.
 
         Repeated changes before the next notification are reported only once.
         """
-        if self._tasks is None or len(self.pending_updates) >= MAX_UPDATED:
+        if self._pool.tasks is None or len(self.pending_updates) >= MAX_UPDATED:
             return
         self.pending_updates[upstream.alias, uri, session_key] = None
         if not self._is_notifying:
             self._is_notifying = True
-            self._tasks.start_soon(self._send_updates)
+            self._pool.tasks.start_soon(self._send_updates)
 
     async def _send_updates(self) -> None:
         async def notify(watch: Watch) -> None:
@@ -446,7 +435,7 @@ class Watching:
         if client is None or any(watch.is_active for watch in old_watches):
             return
         if not old_watches and len(self._watches_of(exchange)) >= MAX_WATCHED:
-            raise TooManyWatchedError
+            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one first.")
         if id(exchange.connection) not in self._connections:
             # Add the callback only once per connection, because the connection keeps callbacks until it is closed.
             self._connections.add(id(exchange.connection))
@@ -486,8 +475,8 @@ class Watching:
 
         try:
             jobs = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
-            if jobs and self._tasks is not None:
-                is_late = not await bounded_gather(self._tasks, jobs, scope)
+            if jobs and self._pool.tasks is not None:
+                is_late = not await bounded_gather(self._pool.tasks, jobs, scope)
             yield
         finally:
             scope.cancel()
@@ -495,7 +484,7 @@ class Watching:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
-        if self._relay.pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
+        if self._pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
             # The upstream's only change stream uses the login of this machine's user, not the client's personal login.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
@@ -535,9 +524,9 @@ class Watching:
             self._end(watch)
 
     def _on_lost(self, alias: str) -> None:
-        if self._tasks is not None and alias not in self._renewing and self._lost_watches(alias):
+        if self._pool.tasks is not None and alias not in self._renewing and self._lost_watches(alias):
             self._renewing.add(alias)
-            self._tasks.start_soon(self._renew, alias)
+            self._pool.tasks.start_soon(self._renew, alias)
 
     def _lost_watches(self, alias: str) -> list[Watch]:
         return [
@@ -553,7 +542,7 @@ class Watching:
         pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
             while lost_watches := self._lost_watches(alias):
-                upstream = self._relay.pool.by_alias.get(alias)
+                upstream = self._pool.by_alias.get(alias)
                 if upstream is None:
                     log.info(
                         "resources of upstream %s are no longer watched, because the upstream is no longer used", alias
