@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from server.protocol.json_rpc import Json
@@ -62,10 +62,10 @@ class _PreparedTool:
     definition: Definition
     digest: str
     visible_definition: dict[str, Any]
-    entry: Json  # its lock file entry; empty without a lock file
-    lock: Lock | None  # the lock that it was checked against
-    differences: tuple[Difference, ...]  # the differences from the approved entry
-    block: ToolBlock | None  # replaces the tool if it is not approved
+    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty without a lock file
+    lock: Lock | None = None  # the lock that it was checked against
+    differences: tuple[Difference, ...] = ()  # the differences from the approved entry
+    block: ToolBlock | None = None  # replaces the tool if it is not approved
 
 
 class ToolCatalog:
@@ -159,27 +159,18 @@ class ToolCatalog:
         self._prepared[alias] = prepared_tools
 
     def _prepared_of(self, alias: str, definition: Definition) -> _PreparedTool:
-        previous = self._prepared.get(alias, {}).get(definition["name"])
-        if previous is not None and previous.definition is not definition:
-            previous = None
-        lock = self.lock
-        if previous is not None and previous.lock is lock:
-            return previous
-        digest = digest_of(definition) if previous is None else previous.digest
-        visible_definition = tool_with_visible_texts(definition) if previous is None else previous.visible_definition
+        name, lock = definition["name"], self.lock
+        tool = self._prepared.get(alias, {}).get(name)
+        if tool is None or tool.definition is not definition:
+            tool = _PreparedTool(definition, digest_of(definition), tool_with_visible_texts(definition))
+        if tool.lock is lock:
+            return tool
         if lock is None:
-            return _PreparedTool(definition, digest, visible_definition, {}, None, (), None)
-        name, entry = definition["name"], (previous and previous.entry) or tool_entry(definition)
+            return replace(tool, lock=None, differences=(), block=None)
+        entry = tool.entry or tool_entry(definition)
         differences = tuple(tool_differences(alias, name, lock.tool(alias, name), entry))
-        return _PreparedTool(
-            definition,
-            digest,
-            visible_definition,
-            entry,
-            lock,
-            differences,
-            block_of(alias, visible_definition, entry, differences, lock),
-        )
+        block = block_of(alias, tool.visible_definition, entry, differences, lock)
+        return replace(tool, entry=entry, lock=lock, differences=differences, block=block)
 
     def set_listed(
         self,
@@ -235,7 +226,7 @@ class ToolCatalog:
         for name, tool in prepared_tools.items():
             if tool.block is not None:
                 blocks[name] = tool.block
-            elif not tool.differences or not any(difference.field in WATCHED for difference in tool.differences):
+            elif not any(difference.field in WATCHED for difference in tool.differences):
                 record = self._history.record(alias, name)
                 record.first_digest = record.current_digest  # a person has approved exactly this version
         self._blocks[alias] = blocks
@@ -305,12 +296,12 @@ class ToolCatalog:
 
     def tools_for_apps(self, name: str) -> list[str]:
         """Return the full names of the tools to which a bare name may refer when an app uses it."""
-        tools = (
-            (alias, upstream_name, bare_name)
+        return [
+            full_name(alias, upstream_name)
             for alias in self._entries
             for upstream_name, bare_name in self._for_apps.get(alias, {}).items()
-        )
-        return [full_name(alias, upstream_name) for alias, upstream_name, bare_name in tools if bare_name == name]
+            if bare_name == name
+        ]
 
     def has_current_list(self, alias: str) -> bool:
         """Return whether an upstream has listed its tools in this run, even if it has none."""
@@ -348,7 +339,6 @@ class ToolCatalog:
                                 in_file=self.approves_in_file,
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
-                        visible_definition = self._prepared_of(alias, definition).visible_definition
                         tool = DiscoveredMCPTool(
                             alias,
                             exposed_name,
@@ -358,7 +348,7 @@ class ToolCatalog:
                             bare_name=bare_name,
                             record=record,
                             reach=self._reach_digests[alias],
-                            visible_definition=visible_definition,
+                            visible_definition=self._prepared_of(alias, definition).visible_definition,
                         )
                     tools_by_origin[origin] = tool
                     is_listed = origin in names_by_origin and not (block is not None and block.lock_problem)

@@ -239,14 +239,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """The upstream's schema. Invisible characters are marked only in text such as titles and descriptions."""
         return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
-    def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool requests none."""
-        if not self.header_names:
-            return None
-        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
-
-        return mcp_param_headers(self.header_names, arguments)
-
     @cached_property
     def header_names(self) -> Mapping[tuple[str, ...], str]:
         """The names of the headers that repeat arguments, keyed by the argument's path.

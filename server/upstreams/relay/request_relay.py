@@ -310,7 +310,11 @@ class Relay:
         upstream_params: Json = {"name": name} | (
             {"arguments": dict(arguments)} if "arguments" in exchange.params else {}
         )
-        headers, target = tool.parameter_headers(arguments), f"{upstream.reach} {tool.version}"
+        headers, target = None, f"{upstream.reach} {tool.version}"
+        if tool.header_names:
+            from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
+
+            headers = mcp_param_headers(tool.header_names, arguments)
         try:
             result = await self._send(upstream, "tools/call", upstream_params, exchange, target, headers)
             result = readable_result(result, is_modern=exchange.is_modern)
