@@ -83,9 +83,8 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": DECLARED_EXTENSIONS,
 }
-"""The capabilities that a listing session declares if it is not for a single client.
-
-It declares all capabilities, because some servers list fewer items to clients with fewer capabilities.
+"""The capabilities that a listing session declares if it is not for a single client: all of them, because some servers
+list fewer items to clients with fewer capabilities.
 """
 
 STATUS_URI = "coretools://upstreams"
@@ -185,8 +184,6 @@ def _login_options(
 
 
 class ResourceAndPromptRouter:
-    """The facade for all upstreams."""
-
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
         self._dependencies = dependencies
@@ -574,7 +571,6 @@ class ResourceAndPromptRouter:
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """Return the upstream of a prompt, and the prompt's name at that upstream."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own_offer.prompts:
@@ -592,7 +588,6 @@ class ResourceAndPromptRouter:
                 raise MCPError(INVALID_PARAMS, f"{reason} Continue without it; the operator can change the rule.")
 
     def _is_permitted(self, alias: str, ctx: RequestContext) -> bool:
-        """Return whether the client of a request may use an upstream."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 

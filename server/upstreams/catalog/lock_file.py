@@ -73,11 +73,7 @@ def server_entry(
 ) -> Json:
     """Return a server's entry in the file, without the hash of its program.
 
-    Args:
-        settings: The server's settings, with variables unexpanded.
-        server_info: The name and version that the server sent.
-        instructions: The server's instructions; may be empty.
-        lists: The server's lists, by their field names in results.
+    Variables in `settings` are unexpanded. `lists` has the server's lists, by their field names in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
     entry: Json = {"command": hash_of([settings.transport, *program_and_address(settings)])}
@@ -219,7 +215,6 @@ class Lock:
     digest: str = ""  # digest of a valid file's content
 
     def tool(self, alias: str, name: str) -> Json | None:
-        """Return the approved entry of a tool."""
         return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
 
     @property
@@ -290,8 +285,7 @@ def read_lock(source: LockContent | None) -> Lock | None:
 def parse_lock(content: bytes) -> dict[str, Json]:
     """Parse the servers of a lock file.
 
-    Raises:
-        ValueError: The file is not valid. The message gives the reason, worded as the end of a sentence.
+    Raises `ValueError` if the file is not valid. The message gives the reason, worded as the end of a sentence.
     """
     try:
         parsed: Any = json.loads(
@@ -329,8 +323,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
 def lock_text(servers: Mapping[str, Json]) -> bytes:
     """Return the content of the file.
 
-    Raises:
-        ValueError: The file would be too large to read back. The message is worded as the end of a sentence.
+    Raises `ValueError` if the file would be too large to read back. The message is worded as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:
@@ -351,8 +344,7 @@ def with_approved(servers: Mapping[str, Json], approvals: Mapping[str, Json]) ->
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     """Approve these tools of a server in the file; everything else in it is unchanged. Does blocking I/O.
 
-    Raises:
-        ToolError: The file cannot be used or written.
+    Raises `ToolError` if the file cannot be used or written.
     """
     servers: dict[str, Json] = {}
     new_content = b""

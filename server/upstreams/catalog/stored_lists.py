@@ -75,8 +75,7 @@ class LastRun:
 def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
     """Return the command, arguments and address of a server, without likely secrets.
 
-    Args:
-        entry: The entry as written, with variables unexpanded.
+    The entry is as written, with variables unexpanded.
     """
     args: list[str] = []
     previous_arg = ""
@@ -119,7 +118,6 @@ class StoredLists:
         self._has_warned = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
-        """Return the usable stored lists for these keys."""
         try:
             return await THREADS.run(partial(self._read_all, list(keys)))
         except (ExhaustedError, RuntimeError):
@@ -179,12 +177,7 @@ class StoredLists:
 
 
 def _read(folder: Folder, key: str) -> LastRun:
-    """Read one file.
-
-    Raises:
-        OSError: The file cannot be read; symbolic links are not followed.
-        ValueError: The file is unusable; the message says why.
-    """
+    """Read one file, but follow no symbolic link. Raises `ValueError` if it is unusable; the message says why."""
     with folder.open_file(key + _SUFFIX) as file:
         info = file.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):

@@ -74,13 +74,9 @@ _ORDER = r"(?:call|use|invoke|run|execute|prefer|instead of|rather than|before|a
 
 
 def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[str, str], list[str]]:
-    """Find suspicious tools.
+    """Return the labels of suspicious tools by alias and name, as sentences without a subject.
 
-    Args:
-        servers: The definitions of each server's tools, in wire format.
-
-    Returns:
-        The labels by alias and name, as sentences without a subject; only tools with labels are included.
+    `servers` has the definitions of each server's tools, in wire format.
     """
     labels_by_tool: dict[tuple[str, str], list[str]] = {}
     texts = {

@@ -69,10 +69,7 @@ class _PreparedTool:
 
 
 class ToolCatalog:
-    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
-
-    `reserved_names` are never used.
-    """
+    """Publishes upstreams' tools in the registry under names of at most `budget` characters, never `reserved_names`."""
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved_names: Iterable[str] = ()) -> None:
         self.names = NameMap()  # the current meaning of every name
@@ -265,8 +262,7 @@ class ToolCatalog:
     async def approve(self, tool: BlockedMCPTool) -> None:
         """Approve a tool as it was shown to a person.
 
-        Raises:
-            ToolError: The tool was changed or approved after it was shown, or approvals cannot be stored.
+        Raises `ToolError` if the tool was changed or approved after it was shown, or if approvals cannot be stored.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
         if lock is None or tool.block.lock_problem or outdated_reason:
@@ -316,11 +312,9 @@ class ToolCatalog:
             self._assign_names(taken_names)
             tools_by_origin: dict[Origin, DiscoveredMCPTool] = {}
             bare_names = self._bare_names(taken_names)
+            names_by_origin = {origin: name for name, origin in self.names.published.items()}
             for alias, (definitions, call) in self._offers.items():
                 is_trusted = self._entries[alias].trust
-                names_by_origin = {
-                    origin: name for name, origin in self.names.published.items() if origin.alias == alias
-                }
                 blocks = self._blocks.get(alias, {})
                 listed_tools: list[DiscoveredMCPTool] = []
                 hidden_tools: list[DiscoveredMCPTool] = []

@@ -197,17 +197,10 @@ class ToolIndex:
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Return the matching tools, best first; if no tool matches the query, return approximate matches.
+        """Return the matching tools and the approximate matches, best first; at least one of the lists is empty.
 
-        Tools are returned as their positions in `texts`.
-
-        Args:
-            query: The search text; a word after a plus sign is required.
-            limit: The maximum number of results.
-            is_wanted: Returns whether a tool may be found; called only for candidates.
-
-        Returns:
-            The matches and the approximate matches; at least one of the lists is empty.
+        Tools are returned as their positions in `texts`, at most `limit`. In the query, a word after a plus sign is
+        required. `is_wanted` returns whether a tool may be found, and is called only for candidates.
         """
         required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 

@@ -65,11 +65,7 @@ class ClientSessions:
         return len(self._slots)
 
     async def session_for(self, exchange: Exchange) -> UpstreamSession:
-        """Return the session for a client's request.
-
-        Raises:
-            ToolError: No session is available.
-        """
+        """Return the session for a client's request. Raises `ToolError` if none is available."""
         upstream = self.upstream
         listing_session = upstream.live_session
         principal = self.login_principal(exchange)

@@ -55,11 +55,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 60.0
-"""Initial and maximum pause before retrying a lost or failed connection. Each pause is twice as long as the one before,
-up to the maximum.
-"""
+# Initial and maximum pause before retrying a lost or failed connection; doubles after each attempt
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
@@ -70,11 +67,8 @@ NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client ge
 
 STORE_SECONDS = 5.0  # time limit for storing the lists for the next run
 
-SETTLE_SECONDS = 0.05
-LONGEST_SETTLE_SECONDS = 2.0
-"""List changes are collected for `SETTLE_SECONDS` before lists are read. While changes continue, this time doubles, up
-to `LONGEST_SETTLE_SECONDS`.
-"""
+# How long list changes are collected before lists are read: at first, and at most; doubles while changes continue
+SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 0.05, 2.0
 
 SessionKey = tuple[str, int, str]  # identifies a client with one connection and one set of capabilities
 
@@ -205,14 +199,11 @@ class Upstream:
     """One entry of `mcpServers`.
 
     Args:
-        alias: The entry's alias, which published names start with unless the entry's `prefix` is none.
-        entry: How to reach the upstream, and what to publish.
         on_list_changed: Called with the kind of a list that may have changed, and whether clients should be notified.
         on_resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
             reported the change; `None` if the listing session reported it.
         prepare_tools: Does the expensive processing of a list of tools before the list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
-        login_of: Returns the login of a principal, if the server has logins.
         by_proxy: Whether to use the proxy set in the environment.
     """
 
@@ -394,10 +385,7 @@ class Upstream:
         return is_established
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists.
-
-        The upstream is available once its tools are known, even before its other lists have been read.
-        """
+        """Read the lists. The upstream is available once its tools are known, even before the others are read."""
         began = time.perf_counter()
         kinds_read: set[OfferedKind] = set()
 
@@ -519,10 +507,7 @@ class Upstream:
         self._change_noted.set()
 
     def session_began(self) -> None:
-        """After opening a client's session, schedule a read of each list that is not recent.
-
-        The upstream may have been restarted since that list was read.
-        """
+        """Schedule a read of each list that is not recent: the upstream may have been restarted since the last one."""
         for capability in sorted(self._last_reads):
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
@@ -611,10 +596,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed.
-
-        This is called when the server has lost a session, because it may also have lost the listing session.
-        """
+        """Start a new listing session if needed, because the server has lost a session, and perhaps this one too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()

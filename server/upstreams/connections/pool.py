@@ -45,9 +45,7 @@ PROXY_WAIT_SECONDS = 1.0
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run the functions in `work`, which must not raise, and wait up to `GATHER_WAIT_SECONDS`.
-
-    Returns whether all of them are done.
+    """Run the functions in `work`, which must not raise. Returns whether all are done after `GATHER_WAIT_SECONDS`.
 
     Unfinished work continues in `tasks` until `GATHER_SECONDS` have passed, or until `scope` is cancelled.
     """
@@ -83,8 +81,6 @@ class LoginOptions:
 
 @dataclass(eq=False, slots=True)
 class _Logins:
-    """The logins to one upstream."""
-
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
     closed: str = ""  # why no more logins can be opened; empty if logins can be opened
 
@@ -103,7 +99,6 @@ class UpstreamPool:
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
-        reserved_names: Names that upstream tools never get.
         by_proxy: Whether to use the proxies set in the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
@@ -149,7 +144,6 @@ class UpstreamPool:
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
         self._logged_as_late: set[str] = set()  # aliases already logged as late
-        self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
@@ -195,7 +189,6 @@ class UpstreamPool:
         ]
         for upstream, _ in edited_upstreams:
             upstream.entry = entries[upstream.alias]
-        self._entries = dict(entries)
         new_upstreams = {
             alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept_upstreams
         }
@@ -434,12 +427,10 @@ class UpstreamPool:
         return [session for sessions in self.sessions.values() for session in sessions.sessions_of(exchange)]
 
     def forget(self, client_key: str) -> None:
-        """Forget a client and close its sessions."""
         for sessions in self.sessions.values():
             sessions.forget(client_key)
 
     def report(self) -> list[dict[str, Any]]:
-        """Return the state of every upstream, as JSON."""
         hidden_tools: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
             row = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
@@ -454,9 +445,9 @@ class UpstreamPool:
             for upstream in self.upstreams
         ]
 
-    def is_unlisted(self, alias: str) -> bool:
+    def is_unlisted(self, upstream: Upstream) -> bool:
         """Return whether a server may own any name: it has no prefix, and has not sent a current list."""
-        return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
+        return upstream.entry.prefix == "none" and not self.catalog.has_current_list(upstream.alias)
 
     def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:

@@ -21,11 +21,11 @@ def owner_of(pool: UpstreamPool, tool_name: str) -> Upstream | None:
     An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
     """
     if (tool := pool.registry.find(tool_name)) is not None:
-        return owner_of_tool(pool, tool)
+        return pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
     alias = _alias_of(pool, tool_name)
     if alias is not None:
         return pool.by_alias.get(alias)
-    return next((upstream for upstream in pool.upstreams if pool.is_unlisted(upstream.alias)), None)
+    return next(filter(pool.is_unlisted, pool.upstreams), None)
 
 
 def owner_of_tool(pool: UpstreamPool, tool: BaseTool[Any]) -> Upstream | None:
@@ -78,7 +78,7 @@ async def wait_for_owner(pool: UpstreamPool, tool_name: str, owner: Upstream) ->
                 and upstream not in awaited_upstreams
                 and (
                     upstream is owner
-                    or pool.is_unlisted(upstream.alias)
+                    or pool.is_unlisted(upstream)
                     or (is_bare and TOOLS.field not in upstream.offer.lists)
                 )
             ),

@@ -69,10 +69,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
     """Return a tool result that every client accepts: with content, and without null for missing values.
 
     An invalid content block becomes text, and no block is lost. Structured content that is not an object is only for
-    2026-07-28 clients.
-
-    Raises:
-        UnusableAnswerError: `result` is not the result of a tool call.
+    2026-07-28 clients. Raises `UnusableAnswerError` if `result` is not the result of a tool call.
     """
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
@@ -188,10 +185,16 @@ class LargeResults:
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
         if folder is None:  # the result is short, or the client is unidentified and could not read the file
             return result
-        shorter, texts, other_blocks = dict(result), list[str](), blocks
-        if is_long:
-            texts = [_text_of(block) for block, size in zip(blocks, sizes, strict=True) if size]
-            other_blocks = [block for block, size in zip(blocks, sizes, strict=True) if not size]
+        shorter, texts, other_blocks = dict(result), list[str](), list[Json]()
+        for block, size in zip(blocks, sizes, strict=True):
+            if not (is_long and size):
+                other_blocks.append(block)
+            elif block.get("type") == "text":
+                texts.append(str(block["text"]))
+            elif isinstance(text := as_mapping(block.get("resource")).get("text"), str):
+                texts.append(f"{block['resource'].get('uri')}:\n{text}")
+            else:
+                texts.append(json.dumps(block, ensure_ascii=False))
         if len(data) > limit:
             texts.append(data.decode())
             del shorter["structuredContent"]
@@ -267,15 +270,6 @@ def _chars_of(block: Json) -> int:
             return sum(len(content) for content in map(resource.get, ("text", "blob")) if isinstance(content, str))
         case _:
             return len(to_json(block, inf_nan_mode="constants"))
-
-
-def _text_of(block: Json) -> str:
-    if block.get("type") == "text":
-        return str(block["text"])
-    resource = as_mapping(block.get("resource"))
-    if isinstance(text := resource.get("text"), str):
-        return f"{resource.get('uri')}:\n{text}"
-    return json.dumps(block, ensure_ascii=False)
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:

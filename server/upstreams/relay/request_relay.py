@@ -270,24 +270,16 @@ class Relay:
         return replace(exchange, carried=contents, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
-        """Return the session for a client's requests to an upstream.
-
-        Raises:
-            ToolError: There is no session.
-        """
+        """Return the session for a client's requests to an upstream. Raises `ToolError` if there is none."""
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
             raise upstream.unavailable()
         return await sessions.session_for(exchange)
 
     async def forward(self, upstream: Upstream, method: str, upstream_params: Json, exchange: Exchange) -> Json:
-        """Relay a request and return its result.
+        """Relay a request and return its result, with published URIs. Raises `MCPError` if the request failed.
 
-        `upstream_params` contains the parameters whose values are the upstream's own names or URIs. URIs in the result
-        are replaced by the published ones.
-
-        Raises:
-            MCPError: The request failed.
+        `upstream_params` contains the parameters whose values are the upstream's own names or URIs.
         """
         try:
             result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
@@ -298,11 +290,9 @@ class Relay:
     async def call(
         self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult:
-        """Call a tool.
+        """Call a tool. Raises `ToolError` if the call failed.
 
-        Raises:
-            ToolError: The call failed. If the upstream responded with an error, that error is also in the context's
-                `protocol_errors`.
+        If the upstream responded with an error, that error is also in the context's `protocol_errors`.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -399,10 +389,8 @@ class Relay:
     ) -> Json | None:
         """Have a person log in, and then reconnect the upstream. `target` is empty until the user consents to the call.
 
-        Returns a result with the question, or `None` once the login is complete, or if no login is needed.
-
-        Raises:
-            ToolError: The login failed, or nobody can be asked to log in.
+        Returns a result with the question, or `None` once the login is complete, or if no login is needed. Raises
+        `ToolError` if the login failed, or if nobody can be asked to log in.
         """
         logins, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
         if login_needed is None or logins is None or tasks is None:
@@ -574,11 +562,7 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request, and return its result.
-
-        Raises:
-            TimeoutError: The upstream did not read the request in time.
-        """
+        """Send a request, and return its result. Raises `TimeoutError` if the upstream did not read it in time."""
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)

@@ -51,10 +51,8 @@ from tools.permissions.permission_policy import Rights
 USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
+# How long a session stays open after the latest report on a task; shorter if the upstream keeps the task for less time
 LONGEST_KEPT_SECONDS = 3_600.0
-"""The longest time for which a session stays open after the latest report on a task. The session stays open for less
-time if the upstream keeps the task for less time.
-"""
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
@@ -120,10 +118,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task without the fields that only one status has.
-
-    `requestState` is removed too, because only a result with questions has it.
-    """
+    """Return a task without the fields that only one status has, and without the `requestState` of its questions."""
     return {key: value for key, value in task.items() if key not in _STATUS_FIELDS}
 
 
@@ -191,10 +186,7 @@ class FollowedTask:
         self.session.task_ends.add(self._end)
 
     async def poll(self) -> Json:
-        """Poll until the task is done, or has questions for its client.
-
-        Returns the questions; empty if the task is done.
-        """
+        """Poll until the task is done, or has questions for its client. Returns the questions; empty if it is done."""
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
             await self._refresh()  # the task was already done when it was created, and the first report has no result
@@ -235,11 +227,7 @@ class FollowedTask:
         self._questions.answered_keys |= answers.keys()
 
     def result(self) -> Json:
-        """Return the result of a finished task.
-
-        Raises:
-            RelayError: There is no result.
-        """
+        """Return the result of a finished task. Raises `RelayError` if there is none."""
         match self.task.get("status"):
             case "completed":
                 return _result_of(self.task)
@@ -318,8 +306,7 @@ class Tasks:
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
 
-        Raises:
-            MCPError: The request failed, or this client has no such task.
+        Raises `MCPError` if the request failed, or if this client has no such task.
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)
@@ -461,10 +448,7 @@ class _TaskStream:
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks.
-
-        When the upstream's stream ends, the client's stream is closed too; the client can open another.
-        """
+        """Have an upstream report tasks. When its stream ends, the client's is closed too; it can open another."""
         by_id = {route.id: route for route in routes}
         reports: dict[str, Json] = {}  # the latest unsent report of each task
         has_reports = asyncio.Event()

@@ -41,15 +41,10 @@ logger = logging.getLogger(__name__)
 
 MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching every URI with its scheme
 
-MAX_TEMPLATES = 100
-"""Maximum number of templates per upstream that URIs are compared with. Each further template is treated as matching
-every URI with its scheme.
-"""
-
+MAX_TEMPLATES = 100  # maximum number of templates per upstream to compare URIs with; further ones are treated likewise
+# Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each template
+# is treated as matching every URI with its scheme.
 MAX_COMPARED = 100_000
-"""Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each
-template is treated as matching every URI with its scheme.
-"""
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
@@ -278,10 +273,7 @@ class ResourceRoutes:
 
 
 def _may_match(texts: list[str], uri: str) -> bool:
-    """Return whether a template may match a URI.
-
-    A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
-    """
+    """Return whether a URI consists of a template's literal parts in order, with other text in between."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -343,10 +335,7 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, on_lost: Callable[[str], None]) -> None:
-        """Subscribe at the upstream. Raises the upstream's error.
-
-        `on_lost` is called with the alias when the session with the subscription is lost.
-        """
+        """Subscribe at the upstream, or raise its error. `on_lost` is called with the alias if the session is lost."""
         stream = None
         if session.era.is_modern:
             # Use the single stream of the listing session, unless that session is already lost, because its `on_lost`
