@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -30,6 +30,7 @@ from server.protocol.json_rpc import (
     METHOD_NOT_FOUND,
     Json,
     MCPError,
+    as_list,
     as_mapping,
 )
 from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
@@ -362,13 +363,10 @@ class ResourceAndPromptRouter:
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Handle `subscriptions/listen`: send changes to a client of the 2026-07-28 revision."""
         filters = as_mapping(as_mapping(ctx.params).get("notifications"))
-        uris, names = (
-            cast("list[Any]", value) if isinstance(value := filters.get(key), list) else []
-            for key in ("resourceSubscriptions", "taskIds")
-        )
+        names = as_list(filters.get("taskIds"))
         exchange = await self._exchange(ctx)
         routes: list[Route] = []
-        for uri in uris:
+        for uri in as_list(filters.get("resourceSubscriptions")):
             try:
                 route = self._route(ctx, uri)
             except MCPError as error:

@@ -70,21 +70,12 @@ async def wait_for_owner(pool: UpstreamPool, tool_name: str, owner: Upstream) ->
             break
         # Servers configured before the owner may also have the name; later ones matter only if no owner is known.
         last = pool.upstreams.index(owner) if is_found and owner in pool.upstreams else len(pool.upstreams)
-        candidate = next(
-            (
-                upstream
-                for upstream in pool.upstreams[: last + 1]
-                if not upstream.tried.is_set()
-                and upstream not in awaited_upstreams
-                and (
-                    upstream is owner
-                    or pool.is_unlisted(upstream)
-                    or (is_bare and TOOLS.field not in upstream.offer.lists)
-                )
-            ),
-            None,
-        )
-        if candidate is None:
+        for candidate in pool.upstreams[: last + 1]:
+            may_own = candidate is owner or pool.is_unlisted(candidate)
+            may_own = may_own or (is_bare and TOOLS.field not in candidate.offer.lists)
+            if may_own and not candidate.tried.is_set() and candidate not in awaited_upstreams:
+                break
+        else:
             break
         awaited_upstreams.add(candidate)
         if pool.has_started:

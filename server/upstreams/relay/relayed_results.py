@@ -23,7 +23,7 @@ import anyio
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, is_web_address
-from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_mapping
+from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.upstream_questions import labelled
@@ -111,10 +111,8 @@ def _text_block(value: Any) -> Json:
 
 def says_unknown(name: str, result: Json) -> bool:
     """Return whether the text of a failed result says that the tool does not exist."""
-    content: Any = result.get("content")
-    if not isinstance(content, list):
-        return False
-    text = " ".join(str(block.get("text", ""))[:MAX_SEARCHED_CHARS] for block in cast("list[Json]", content[:3]))
+    blocks = as_list(result.get("content"))[:3]
+    text = " ".join(str(block.get("text", ""))[:MAX_SEARCHED_CHARS] for block in blocks)
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
@@ -125,9 +123,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
     templates.
     """
     name = _LINKS.get(method, "")
-    old_items: Any = result.get(name)
-    if not isinstance(old_items, list):
-        return result
+    old_items = as_list(result.get(name))
     cache: dict[str, str] = {}
 
     def with_published_uri(item: Json) -> Json:
@@ -139,7 +135,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
         return item if cache[uri] == uri else {**item, "uri": cache[uri]}
 
     new_items: list[Any] = []
-    for item in cast("list[Any]", old_items):
+    for item in old_items:
         fields = as_mapping(item)
         block = as_mapping(fields.get("content")) if name == "messages" else fields
         new_block, kind = block, block.get("type")
@@ -153,7 +149,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
             new_items.append(item)
         else:
             new_items.append({**fields, "content": new_block} if name == "messages" else new_block)
-    return result if all(map(is_, cast("list[Any]", old_items), new_items)) else {**result, name: new_items}
+    return result if all(map(is_, old_items, new_items)) else {**result, name: new_items}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +328,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
-        elicitations = as_mapping(data).get("elicitations")
-        links = map(as_mapping, cast("list[Any]", elicitations) if isinstance(elicitations, list) else [])
+        links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
         links_to_open = [
             labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))
         ]

@@ -26,6 +26,7 @@ from server.protocol.json_rpc import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     Json,
     MCPError,
+    as_list,
     as_mapping,
 )
 from server.protocol.request_table import RequestContext
@@ -456,10 +457,8 @@ class _TaskStream:
 
         def receive(method: str, params: Json) -> None:
             if method == ACKNOWLEDGED and not ready.is_set():
-                task_ids: Any = as_mapping(params.get("notifications")).get("taskIds")
-                reported_names.extend(
-                    route.name for route in routes if isinstance(task_ids, list) and route.id in task_ids
-                )
+                task_ids = as_list(as_mapping(params.get("notifications")).get("taskIds"))
+                reported_names.extend(route.name for route in routes if route.id in task_ids)
                 self.names.extend(reported_names)
                 limit.deadline = math.inf if reported_names else -math.inf
                 ready.set()

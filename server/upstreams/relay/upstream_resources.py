@@ -13,18 +13,18 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, cast
+from itertools import chain, islice
+from typing import Any
 
 import anyio
 
 from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_mapping
+from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -229,11 +229,10 @@ class ResourceRoutes:
         if not owners:
             candidates = [upstream.alias for upstream in self._upstreams if upstream.announces_resources]
             owners = set(candidates) if len(candidates) == 1 else owners
-        if len(owners) > 1:
-            raise SharedUriError(
-                [with_alias(upstream.alias, uri) for upstream in self._upstreams if upstream.alias in owners]
-            )
-        return next((Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners), None)
+        routes = [Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners]
+        if len(routes) > 1:
+            raise SharedUriError([with_alias(route.upstream.alias, uri) for route in routes])
+        return routes[0] if routes else None
 
     def published_uri(self, upstream: Upstream, uri: str, is_compared: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
@@ -267,8 +266,8 @@ class ResourceRoutes:
             return {**item, "uri": with_alias(upstream.alias, uri)} if isinstance(uri, str) else item
 
         published_skill: Json = with_published_uri(skill)
-        if isinstance(files := skill.get("resources"), list):
-            published_skill = {**published_skill, "resources": list(map(with_published_uri, cast("list[Any]", files)))}
+        if files := as_list(skill.get("resources")):
+            return {**published_skill, "resources": list(map(with_published_uri, files))}
         return published_skill
 
 
@@ -291,9 +290,8 @@ def _may_match(texts: list[str], uri: str) -> bool:
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
     """Return a skill's URIs (SEP-2640): its own, those of the files that it names, and those of their folders."""
-    files: Any = skill.get("resources")
-    items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
-    uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
+    items = [skill, *as_list(skill.get("resources"))]
+    uris = [uri for item in items if isinstance(uri := as_mapping(item).get("uri"), str)]
     root = uris[0].removesuffix(_MAIN_FILE) if uris else ""
     folders: dict[str, None] = {}
     for uri in uris:
@@ -502,9 +500,9 @@ class Watching:
 
         While a subscription is being renewed, the client may have two subscriptions to the same resource.
         """
-        watches = [watch for watches in self._watches.values() for watch in watches]
+        watches = self._all_watches()
         if route is not None:
-            watches = self._watches.get((route.upstream.alias, route.uri), [])
+            watches = self._watches.get((route.upstream.alias, route.uri), ())
         return [watch for watch in watches if watch.exchange.connection is exchange.connection]
 
     def _forget(self, exchange: Exchange) -> None:
@@ -518,13 +516,10 @@ class Watching:
             self._pool.tasks.start_soon(self._renew, alias)
 
     def _lost_watches(self, alias: str) -> list[Watch]:
-        return [
-            watch
-            for (owner, _), watches in self._watches.items()
-            if owner == alias
-            for watch in watches
-            if watch.is_lost
-        ]
+        return [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+
+    def _all_watches(self) -> Iterator[Watch]:
+        return chain.from_iterable(self._watches.values())
 
     async def _renew(self, alias: str) -> None:
         """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
