@@ -107,25 +107,10 @@ MAX_NAMED = 5  # maximum number of servers named in an error
 Result = TypeVar("Result")
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
-
 _TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-
-_METHODS = (
-    _HANDSHAKE_METHODS
-    | _TASK_METHODS
-    | {
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-        "subscriptions/listen",
-        "skills/list",
-        "skills/get",
-        "resources/directory/read",
-    }
-)
+_LISTS = frozenset({"resources/list", "resources/templates/list", "prompts/list", "skills/list"})
+_ITEMS = frozenset({"resources/read", "resources/directory/read", "prompts/get", "skills/get"})
+_METHODS = _HANDSHAKE_METHODS | _TASK_METHODS | _LISTS | _ITEMS | {"completion/complete", "subscriptions/listen"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,14 +111,10 @@ class HiddenName:
     way_out: str  # another name that still reaches the item; empty if there is none
 
     def __str__(self) -> str:
-        way_out = (
-            f"The unlisted item is reachable as '{self.way_out}'"
-            if self.way_out
-            else "The unlisted item is not reachable"
-        )
+        way_out = f"reachable as '{self.way_out}'" if self.way_out else "not reachable"
         return visible_line(
             f"'{self.origin.name}' of the server {self.origin.alias} is not listed, because the name '{self.name}' "
-            f"belongs to {self.holder}. {way_out}; the setting rename can give it another name."
+            f"belongs to {self.holder}. The unlisted item is {way_out}; the setting rename can give it another name."
         )
 
 

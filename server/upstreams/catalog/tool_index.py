@@ -267,14 +267,8 @@ class ToolIndex:
         matches += [(PREFIX_SCORE, self._postings[similar_word]) for similar_word in similar_words]
         matches += [(GROUP_SCORE, self._of_group[number]) for number in groups]
         count = min(sum(len(postings) * factor for factor, postings in matches), len(self.texts))
-        return _Concept(
-            word,
-            related_words,
-            similar_words,
-            is_name,
-            matches,
-            math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)),
-        )
+        weight = math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
+        return _Concept(word, related_words, similar_words, is_name, matches, weight)
 
     def _fit(self, concepts: Sequence[_Concept], action_words: Set[str], number: int) -> float:
         """Return the fraction of a query that a tool covers, reduced if the tool's action differs from the query's."""

@@ -176,10 +176,6 @@ program without a `cwd` starts in an empty folder.
 """
 
 
-async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Audience:
     """The clients of this server."""
@@ -190,9 +186,9 @@ class Audience:
     # whether the client uses the 2026-07-28 revision; also true if there is no client, or if there may be several
     is_modern: bool
     question_seconds: float
+    folders_of: FoldersOf
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
-    folders_of: FoldersOf = _no_folders
 
 
 class Upstream:
@@ -621,11 +617,9 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             reason = "its connection was just lost"  # the state will be updated in a moment
         remaining_seconds = math.ceil(self._no_retry_before - time.monotonic())
-        retry_time = (
-            f"in {remaining_seconds} s; try the call again after that"
-            if remaining_seconds > 0
-            else "automatically; try the call again later"
-        )
+        retry_time = "automatically; try the call again later"
+        if remaining_seconds > 0:
+            retry_time = f"in {remaining_seconds} s; try the call again after that"
         advice = f"The connection is retried {retry_time}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"

@@ -280,11 +280,7 @@ class UpstreamPool:
             await self._stored_lists.write(self._key_of(upstream), version, upstream.offer.lists)
 
     async def _offer_stored_lists(
-        self,
-        stored_lists: StoredLists,
-        upstreams: Sequence[Upstream],
-        finished: anyio.Event,
-        may_start: anyio.Event,
+        self, stored_lists: StoredLists, upstreams: Sequence[Upstream], finished: anyio.Event, may_start: anyio.Event
     ) -> None:
         """Offer the stored lists, then let the upstreams start."""
         try:

@@ -398,12 +398,7 @@ class Relay:
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
-            self._login_questions = LoginQuestions(
-                self._seconds,
-                logins.is_local,
-                has_pages=logins.pages is not None,
-                has_replicas=logins.replica.shares_secrets,
-            )
+            self._login_questions = LoginQuestions(self._seconds, logins)
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.reconnect()  # somebody has logged in with the console command
             if not upstream.wants_login:
