@@ -47,13 +47,9 @@ class LoginQuestions:
     ) -> Json | None:
         """Have a person log in, and return `None` once the login is complete.
 
-        For a client of the 2026-07-28 revision, first returns a result with the question. Raises `ToolError` if the
-        login failed or was not possible; the message says why.
-
-        Args:
-            login_needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
-            tasks: Runs the login, even if the client stops waiting.
-            seal: Creates the `requestState` that the client returns with its answer.
+        For a client of the 2026-07-28 revision, first returns a result with the question. `seal` creates its
+        `requestState`. The login runs in `tasks`, even if the client stops waiting. Raises `ToolError` if the login
+        failed or was not possible; the message says why. If nobody can be asked to log in, this is `login_needed`.
         """
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
