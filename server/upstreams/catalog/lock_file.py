@@ -244,10 +244,8 @@ class ToolBlock:
 def block_of(
     alias: str, visible_definition: Mapping[str, Any], entry: Json, changes: Iterable[Difference], lock: Lock
 ) -> ToolBlock | None:
-    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved.
-
-    Apart from the name, no text in the placeholder comes from the server.
-    """
+    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved."""
+    # Apart from the name, no text in the placeholder comes from the server.
     name = visible_definition["name"]
     blocking = [change for change in changes if change.stops]
     if not blocking and not lock.problem:

@@ -39,10 +39,7 @@ def full_name(alias: str, name: str) -> str:
 
 
 def rule_name(alias: str, name: str) -> str:
-    """Return the full name, or a substitute if a rule cannot contain it.
-
-    Characters such as spaces and asterisks have a special meaning in rules.
-    """
+    """Return the full name, or a substitute if a rule cannot contain it, because of characters such as ` ` and `*`."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
@@ -71,10 +68,8 @@ def shortened_name(name: str, original: str, budget: int) -> tuple[str, NameChan
 
 
 def _marked(name: str, original: str, budget: int) -> str:
-    """Return the start of `name`, followed by a mark: a dash and a short hash of `original`.
-
-    The hash begins with a letter from g to v, so it never looks like a date or number.
-    """
+    """Return the start of `name`, followed by a mark: a dash and a short hash of `original`."""
+    # The hash begins with a letter from g to v, so it never looks like a date or number.
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
     return _NOT_ACCEPTED.sub("-", name)[: budget - MARK_LENGTH] + mark

@@ -44,9 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-# How long a file with `NEVER_LISTED` is valid. Short, because a server may have been slow only because it was still
-# being installed
-NEVER_LISTED_SECONDS = 3_600
+NEVER_LISTED_SECONDS = 3_600  # how long that is valid; short, because installing the server may have made it slow
 
 _SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -73,10 +71,7 @@ class LastRun:
 
 
 def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
-    """Return the command, arguments and address of a server, without likely secrets.
-
-    The entry is as written, with variables unexpanded.
-    """
+    """Return the command, arguments and address of an entry with unexpanded variables, without likely secrets."""
     args: list[str] = []
     previous_arg = ""
     for arg in entry.args:

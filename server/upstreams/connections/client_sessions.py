@@ -253,11 +253,10 @@ class ClientSessions:
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
-        own_sessions = [slot.session for key, slot in self._slots.items() if key == key_of(exchange)]
+        slot = self._slots.get(key_of(exchange))
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
-        return [
-            session for session in (*own_sessions, self.upstream.session if is_shared else None) if session is not None
-        ]
+        sessions = (None if slot is None else slot.session, self.upstream.session if is_shared else None)
+        return [session for session in sessions if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:

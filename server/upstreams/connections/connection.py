@@ -170,10 +170,8 @@ class LoginNeededError(ToolError):
         self.rejected_header = login.latest_header  # the `Authorization` header that was not sufficient, if any
 
 
+# Returns the workspace folders of a client or, for `None`, those that apply to all clients
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. If there are none, a
-program without a `cwd` starts in an empty folder.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +198,6 @@ class Upstream:
             reported the change; `None` if the listing session reported it.
         prepare_tools: Does the expensive processing of a list of tools before the list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
-        by_proxy: Whether to use the proxy set in the environment.
     """
 
     def __init__(

@@ -95,11 +95,8 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: The entries, keyed by alias, in the order in which they are configured.
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
-        logins: How people log in; `None` if nobody can.
-        by_proxy: Whether to use the proxies set in the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
 
@@ -157,10 +154,7 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience, stored_lists: StoredLists | None = None) -> None:
-        """Start the owner task of every upstream.
-
-        The stored lists of an upstream are offered until the upstream sends its current ones.
-        """
+        """Start the owner task of every upstream, and offer its stored lists until it sends its current ones."""
         self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
         self.is_recalling = stored_lists is not None and bool(self.upstreams)
         self._start(self.upstreams, tasks, audience)
@@ -182,12 +176,8 @@ class UpstreamPool:
             self._logins.pop(upstream).close("the server was removed from the settings, or is now reached differently")
             upstream.settle()
             upstream.connected.set()
-        edited_upstreams = [
-            (upstream, upstream.entry)
-            for upstream in kept_upstreams.values()
-            if upstream.entry != entries[upstream.alias]
-        ]
-        for upstream, _ in edited_upstreams:
+        old_entries = {upstream: upstream.entry for upstream in kept_upstreams.values()}
+        for upstream in old_entries:
             upstream.entry = entries[upstream.alias]
         new_upstreams = {
             alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept_upstreams
@@ -195,9 +185,9 @@ class UpstreamPool:
         self.upstreams = [kept_upstreams.get(alias) or new_upstreams[alias] for alias in entries]
         self.by_alias = {upstream.alias: upstream for upstream in self.upstreams}
         self.catalog.configure(entries)
-        for upstream, old_entry in edited_upstreams:
+        for upstream, old_entry in old_entries.items():
             # Only names or tool settings change; the connection is kept.
-            if TOOLS.field in upstream.offer.lists:
+            if upstream.entry != old_entry and TOOLS.field in upstream.offer.lists:
                 self._on_list_changed(upstream, TOOLS, True)
             if upstream.entry.prefix != old_entry.prefix:
                 self._on_list_changed(upstream, PROMPTS, True)
@@ -215,10 +205,7 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against these approvals, unless they are already in use.
-
-        Other tasks can run between the checks.
-        """
+        """Check all tools against these approvals, unless they are already in use. Other tasks can run in between."""
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.

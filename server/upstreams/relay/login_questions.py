@@ -155,10 +155,7 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Wait for a login that another replica started. Return whether it has succeeded.
-
-    The time is limited, because this replica may never learn that the login has failed.
-    """
+    """Return whether another replica's login succeeds in time. This replica may never learn that it has failed."""
     async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         with anyio.move_on_after(ELSEWHERE_SECONDS):
             while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login

@@ -53,8 +53,8 @@ _LINKS = {
 """The result field with links or contents, by method."""
 
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
+# The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may also set it
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may also set it."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
 MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
@@ -119,8 +119,7 @@ def says_unknown(name: str, result: Json) -> bool:
 def with_links(method: str, result: Json, published_uri: Callable[[str, bool], str]) -> Json:
     """Return a result with published URIs in its links, or `result` itself if no link changes.
 
-    `published_uri` returns the published URI for a URI; its second argument says whether to compare the URI with
-    templates.
+    The second argument of `published_uri` says whether to compare the URI with templates.
     """
     name = _LINKS.get(method, "")
     old_items = as_list(result.get(name))
@@ -337,10 +336,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """Return the error to send to the client for a failed request.
-
-    An upstream's own error is relayed with its code, message and data.
-    """
+    """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")

@@ -155,10 +155,7 @@ class SuspendedCall:
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
-        """Cancel an abandoned call.
-
-        The call is cancelled before its questions are refused, because a refusal might make the upstream continue.
-        """
+        """Cancel an abandoned call, before its questions are refused: a refusal might make the upstream continue."""
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
             return
@@ -176,11 +173,7 @@ class SuspendedCalls:
     _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
-        """Return whether another call of a client can be suspended.
-
-        If the maximum number of calls is suspended, the new call may replace a call of the client that has the most
-        suspended calls.
-        """
+        """Return whether another call of a client can be suspended, perhaps in place of one of the client with most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
@@ -619,10 +612,7 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, state)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
-        """Send a client's log level to the upstreams that the client already uses.
-
-        Other upstreams receive the level when the client starts to use them.
-        """
+        """Send a client's log level to the upstreams that it already uses; others get it when it starts to use them."""
         exchange.choose_level(level)
 
         async def send_level(session: UpstreamSession) -> None:

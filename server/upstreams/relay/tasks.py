@@ -161,10 +161,7 @@ class TaskQuestions:
         return questions
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
-        """Return a client's valid answers, keyed by the upstream's keys.
-
-        The caller adds the keys of delivered answers to `answered_keys`.
-        """
+        """Return a client's valid answers by the upstream's keys; the caller adds delivered ones to `answered_keys`."""
         answers = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in answers.items() if key not in self.answered_keys}
 

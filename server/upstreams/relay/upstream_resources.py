@@ -439,8 +439,7 @@ class Watching:
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
         """Watch resources until the context exits; refusals by an upstream are only logged.
 
-        The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
-        changes.
+        The subscriptions start concurrently. Slow ones are not awaited: the stream also reports other changes.
         """
         watches: list[Watch] = []
         scope = anyio.CancelScope()
