@@ -312,7 +312,7 @@ class ToolCatalog:
             bare_names = self._bare_names(taken_names)
             names_by_origin = {origin: name for name, origin in self.names.published.items()}
             for alias, listing in self._listings.items():
-                is_trusted = self._entries[alias].trust
+                is_trusted, call = self._entries[alias].trust, listing.call
                 listed_tools: list[DiscoveredMCPTool] = []
                 hidden_tools: list[DiscoveredMCPTool] = []
                 for name, definition in listing.definitions.items():
@@ -329,15 +329,13 @@ class ToolCatalog:
                                 *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
                                 in_file=self.approves_in_file,
                             )
-                    elif tool is None or not (
-                        is_same and tool.is_of(definition, listing.call, record, trusted=is_trusted)
-                    ):
+                    elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
                         tool = DiscoveredMCPTool(
                             alias,
                             exposed_name,
                             definition,
                             trusted=is_trusted,
-                            call=listing.call,
+                            call=call,
                             bare_name=bare_name,
                             record=record,
                             reach=self._reach_digests[alias],

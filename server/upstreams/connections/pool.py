@@ -45,7 +45,7 @@ PROXY_WAIT_SECONDS = 1.0
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run the functions in `work`, which must not raise. Returns whether all are done after `GATHER_WAIT_SECONDS`.
+    """Run the functions in `work`, which must not raise. Returns whether all are done within `GATHER_WAIT_SECONDS`.
 
     Unfinished work continues in `tasks` until `GATHER_SECONDS` have passed, or until `scope` is cancelled.
     """
