@@ -35,8 +35,6 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 if TYPE_CHECKING:
     from tools.shell.process_spec import ProcessStarter
 
-IDLE_SECONDS = 600.0  # idle sessions are closed after this time
-
 
 @dataclass(slots=True)
 class _SessionSlot:
@@ -57,7 +55,7 @@ class ClientSessions:
     tasks: TaskGroup
     starter: ProcessStarter
     login_principal: Callable[[Exchange], str]
-    idle_seconds: ClassVar[float] = IDLE_SECONDS
+    idle_seconds: ClassVar[float] = 600.0  # idle sessions are closed after this time
     _slots: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
     _may_use_handshake: bool = field(default=True, init=False)
 
@@ -242,14 +240,11 @@ class ClientSessions:
         if slot is not None:
             slot.closing.set()
 
-    def forget(self, client_key: str) -> None:
-        for key, slot in tuple(self._slots.items()):
-            if key[0] == client_key:
+    def end(self, client_key: str | None = None) -> None:
+        """End the sessions of a client; `None` stands for all clients."""
+        for key, slot in self._slots.items():
+            if client_key in (None, key[0]):
                 slot.closing.set()
-
-    def end(self) -> None:
-        for slot in self._slots.values():
-            slot.closing.set()
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""

@@ -411,7 +411,7 @@ class UpstreamPool:
 
     def forget(self, client_key: str) -> None:
         for sessions in self.sessions.values():
-            sessions.forget(client_key)
+            sessions.end(client_key)
 
     def report(self) -> list[dict[str, Any]]:
         hidden_tools: dict[str, list[dict[str, str]]] = {}
