@@ -56,10 +56,13 @@ class LoginQuestions:
         if (attempt := self._attempts.get(name)) is not None:
             await self._wait_until_done(login, attempt, action, exchange)
             return None
-        # Another replica may have asked the question; a login through it is valid here too.
-        may_be_elsewhere = name and self.logins.replica.shares_secrets and action == "accept"
-        if may_be_elsewhere and await _is_made_elsewhere(login, exchange):
-            return None
+        if name and self.logins.replica.shares_secrets and action == "accept":
+            # Another replica asked; a login through it is valid here too, but its failure may never be known here.
+            async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+                with anyio.move_on_after(ELSEWHERE_SECONDS):
+                    while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
+                        await anyio.sleep(CHECK_SECONDS)
+                    return None
         has_pages = self.logins.pages is not None
         can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
         if not (has_pages or (self.logins.is_local and can_show)):
@@ -152,16 +155,6 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
         await attempt.done.wait()
     if attempt.problem:
         raise _login_failed(login, attempt.problem)
-
-
-async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Return whether another replica's login succeeds in time. This replica may never learn that it has failed."""
-    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
-        with anyio.move_on_after(ELSEWHERE_SECONDS):
-            while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
-                await anyio.sleep(CHECK_SECONDS)
-            return True
-    return False
 
 
 def _login_failed(login: Login, reason: str) -> ToolError:
