@@ -32,8 +32,8 @@ from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.settings import SettingsReport
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
-from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for, with_app_links
+from server.upstreams.connections.connection import LOGIN_TOOL, Upstream, UpstreamState
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
 from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner, why_not_used
 from server.upstreams.relay.relayed_results import protocol_error
@@ -335,8 +335,9 @@ class ToolRequests:
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses the call
             owner = await wait_for_owner(self.router.pool, call.name, owner)
-        if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
-            await owner.reconnect()
+        status = owner.status
+        if status.challenge is not None and status.state is UpstreamState.CONNECTING:
+            await owner.reconnect()  # only a connected upstream shows whether it still requires a login
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
             if isinstance(logged_in, ToolResult):
@@ -373,7 +374,7 @@ class ToolRequests:
 
     def _is_suggestible(self, rights: Rights, tool: BaseTool[Any]) -> bool:
         """Return whether to suggest a tool to a model that called an unknown one."""
-        is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
+        is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for("model", tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
     def _is_offered(self, rights: Rights, name: str) -> bool:

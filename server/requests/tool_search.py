@@ -20,7 +20,7 @@ import anyio
 from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner
 from server.upstreams.session.list_reader import in_turns
@@ -98,7 +98,7 @@ class ToolSearch:
 
         Tools that are only for apps are listed, so that hosts know about them.
         """
-        if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         owner = owner_of_tool(self.pool, tool)
         if owner is None or owner.is_login_offered:
@@ -111,7 +111,7 @@ class ToolSearch:
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
         """Return whether a model may call a tool that is not in its list."""
-        if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         return self.policy.why_not_offered(tool.traits, rights) is None
 
