@@ -14,8 +14,8 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -23,6 +23,7 @@ from itertools import islice
 import anyio
 
 from tools.contract.tool_errors import ExhaustedError
+from tools.files.change.writer import try_lock
 from tools.files.path_opener import open_folder, open_private_folder
 from tools.machine.threads import Threads
 
@@ -378,8 +379,6 @@ def _remove_stale_folders(parent: str) -> None:
     """Remove the folders of killed servers."""
     if sys.platform == "win32":
         return
-    import fcntl  # noqa: PLC0415 - POSIX only
-
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
@@ -389,8 +388,8 @@ def _remove_stale_folders(parent: str) -> None:
                     continue
                 lock = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_tree(entry.path)
+                    if try_lock(lock):
+                        remove_tree(entry.path)
                 finally:
                     os.close(lock)
 
@@ -441,13 +440,10 @@ def remove_tree(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(OSError):
-        top = _open_own(folder, None)
-        try:
+        with _own_folder(folder) as top:
             # The lock file is removed last: if this process is killed before that, another server removes the rest.
             _empty(top, kept_name=LOCK_NAME)
             _empty(top)
-        finally:
-            os.close(top)
         os.rmdir(folder)
 
 
@@ -456,51 +452,39 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
 
     Returns how many bytes and entries were counted in it, or zeros if it was not emptied.
     """
-    with ExitStack() as stack:
-        top = _open_own(folder, None)
-        stack.callback(os.close, top)
-        size, count, is_too_much = _measure(top, most_bytes)
-        if not is_too_much:
-            return 0, 0
+    size, count, is_too_large = measure_folder(folder, most_bytes)
+    if not is_too_large:
+        return 0, 0
+    with _own_folder(folder) as top:
         _empty(top, EMPTYING_SECONDS)
     return size, count
 
 
-def measure_folder(folder: str, most_bytes: int) -> tuple[int, bool]:
-    """Return the number of bytes counted in a client's folder, and whether it is too large."""
-    top = _open_own(folder, None)
-    try:
-        size, _, is_too_much = _measure(top, most_bytes)
-    finally:
-        os.close(top)
-    return size, is_too_much
-
-
-def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
-    """Return the numbers of bytes and entries counted in an open folder, and whether it is too large or too deep."""
+def measure_folder(folder: str, most_bytes: int) -> tuple[int, int, bool]:
+    """Return the numbers of bytes and entries counted in a client's folder, and whether it is too large or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    # The folders from the top to the current one, each with its remaining entries
-    open_folders = [(top, _entries(top))]
-    while open_folders and count < MAX_TEMPORARY and not is_deep:
-        folder, entries = open_folders[-1]
-        entry = next(entries, None)
-        if entry is None:
-            open_folders.pop()
-            if open_folders:
-                os.close(folder)
-            continue
-        count += 1
-        with suppress(OSError):
-            size += entry.stat(follow_symlinks=False).st_blocks * 512
-            if entry.is_dir(follow_symlinks=False):
-                inner = _open_own(entry.name, folder)
-                open_folders.append((inner, _entries(inner)))
-                is_deep = len(open_folders) > DEEPEST
-    for folder, _ in open_folders[1:]:
-        os.close(folder)
+    with _own_folder(folder) as top:
+        # The folders from the top to the current one, each with its remaining entries
+        open_folders = [(top, _entries(top))]
+        while open_folders and count < MAX_TEMPORARY and not is_deep:
+            parent, entries = open_folders[-1]
+            if (entry := next(entries, None)) is None:
+                open_folders.pop()
+                if open_folders:
+                    os.close(parent)
+                continue
+            count += 1
+            with suppress(OSError):
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    inner = _open_own(entry.name, parent)
+                    open_folders.append((inner, _entries(inner)))
+                    is_deep = len(open_folders) > DEEPEST
+        for descriptor, _ in open_folders[1:]:
+            os.close(descriptor)
     return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
@@ -527,6 +511,16 @@ def _open_own(name: str, folder: int | None) -> int:
     return os.open(name, flags, dir_fd=folder)
 
 
+@contextmanager
+def _own_folder(name: str, folder: int | None = None) -> Generator[int]:
+    """Open a folder as `_open_own` does, and close it afterwards."""
+    descriptor = _open_own(name, folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
     """Remove the contents of an open folder, except the entry `kept_name`.
 
@@ -546,17 +540,16 @@ def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
     while has_removed and time.monotonic() < deadline:
         has_removed = False
         for name in os.listdir(top):
-            with suppress(OSError), ExitStack() as stack:
+            with suppress(OSError):
                 if name == kept_name or not is_folder(name, top):
                     continue
-                inner = _open_own(name, top)
-                stack.callback(os.close, inner)
-                for child in os.listdir(inner):
-                    with suppress(OSError):
-                        if is_folder(child, inner):
-                            # Opening the folder restores its write permission, without which it cannot be moved.
-                            os.close(_open_own(child, inner))
-                            os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
+                with _own_folder(name, top) as inner:
+                    for child in os.listdir(inner):
+                        with suppress(OSError):
+                            if is_folder(child, inner):
+                                # Opening the folder restores its write permission, without which it cannot be moved.
+                                os.close(_open_own(child, inner))
+                                os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True
 

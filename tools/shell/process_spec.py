@@ -1,8 +1,4 @@
-"""The types for running a program: what to run, its process, and how it ended.
-
-A program runs directly or in a sandbox. Programs are started through the broker, which ensures that none of their
-processes outlive this server.
-"""
+"""The types for running a program: what to run, its process, and how it ended."""
 
 from __future__ import annotations
 
@@ -124,9 +120,7 @@ class Process(Protocol):
         """
         ...
 
-    async def wait_gone(self) -> None:
-        """Wait until all its processes have exited."""
-        ...
+    async def wait_gone(self) -> None: ...
 
     def close(self) -> None:
         """Close `output` and `errors`. Processes that still write to them get an error."""
@@ -201,9 +195,7 @@ class ConfinedCommand:
 
 
 class Confinement(Protocol):
-    async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Find out what can confine commands here, if this is not yet known."""
-        ...
+    async def make_ready(self, workspace_roots: Sequence[str]) -> None: ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
         """Return what is known about confining commands here, and what the reading view shows. Blocking.

@@ -143,8 +143,8 @@ def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) 
         raise NotImplementedError
     folder_bytes = 0
     for folder in folders:
-        size, is_too_much = measure_folder(folder, most_bytes)
-        if is_too_much:
+        size, _, is_too_large = measure_folder(folder, most_bytes)
+        if is_too_large:
             return True
         folder_bytes += size
     devices = {os.stat(folder).st_dev for folder in folders}

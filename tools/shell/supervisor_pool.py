@@ -67,11 +67,9 @@ class SupervisorPool:
                 if self._is_closed:
                     break
                 # Reuse the most recent supervisor with the same limits, because limits cannot be raised again.
-                idle = next(
-                    (supervisor for supervisor in reversed(self._idle) if supervisor.limits == spec.limits), None
-                )
+                suitable = (supervisor for supervisor in reversed(self._idle) if supervisor.limits == spec.limits)
                 with suppress(NotTakenError, ConnectionError):
-                    if idle is not None:
+                    if (idle := next(suitable, None)) is not None:
                         self._idle.remove(idle)
                     return await (idle or await self._fork(spec)).run(launch)
         raise StartFailedError(0)
@@ -315,9 +313,9 @@ class SupervisorHandle:
         except StartFailedError:
             raise
         except BaseException:
-            is_started = answer.done() and not answer.cancelled() and answer.exception() is None
-            process = answer.result() if is_started else None
-            if process is not None:
+            process = None
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                process = answer.result()
                 process.close()
             if self._starting is starting or (process is not None and self.process is process):
                 self.close()
@@ -355,8 +353,7 @@ class SupervisorHandle:
             raise OSError(number, "the mount failed")
 
     def _queue_answer(self) -> asyncio.Future[tuple[int, ...]]:
-        answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
-        self._answers.append(answer)
+        self._answers.append(answer := self._loop.create_future())
         return answer
 
     def signal(self, number: int) -> None:
@@ -437,6 +434,7 @@ class SupervisedProcess:
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
+        self.mount = supervisor.mount
         self._status = ExitStatus(None, "SIGKILL")  # returned if the supervisor was killed and reported no status
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
@@ -447,9 +445,6 @@ class SupervisedProcess:
 
     async def left_running(self) -> tuple[int, ...]:
         return () if self._is_gone.is_set() else await self._supervisor.list()
-
-    async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
-        await self._supervisor.mount(pid_descriptor, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
         """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
@@ -469,9 +464,8 @@ class SupervisedProcess:
         await self._is_gone.wait()
 
     def close(self) -> None:
-        for descriptor in (self.output, self.errors):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for descriptor in {self.output, self.errors} - {-1}:
+            os.close(descriptor)
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:

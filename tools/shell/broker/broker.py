@@ -56,11 +56,7 @@ LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor.
-
-    As a subreaper, the broker adopts the processes that dead supervisors leave behind. `most_files` is the soft
-    limit on open files for programs.
-    """
+    """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor."""
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
         self._server = server
@@ -110,13 +106,12 @@ class Broker:
             return False
         # Close the copies of sockets that the server has closed.
         poll = select.poll()
-        for copy in self._channels[pid]:
-            poll.register(copy.fileno(), 0)
-        closed_numbers = {number for number, _ in poll.poll(0)}
-        for copy in [copy for copy in self._channels[pid] if copy.fileno() in closed_numbers]:
-            self._channels[pid].remove(copy)
-            copy.close()
-        self._channels[pid].append(channel)
+        copies = {copy.fileno(): copy for copy in self._channels[pid]}
+        for number in copies:
+            poll.register(number, 0)
+        for number, _ in poll.poll(0):
+            copies.pop(number).close()
+        self._channels[pid] = [*copies.values(), channel]
         return True
 
     def _close_link(self) -> None:

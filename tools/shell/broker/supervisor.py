@@ -5,9 +5,6 @@ confined first. Each program has a channel, which is a socket to the server. Whe
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel; only the supervisor that services share receives further channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone. It notices their exit, because
-the other ends of its descriptors are then closed.
-
 On Linux, which has subreapers, an orphan becomes a child of its supervisor, regardless of its session. A supervisor
 therefore finds everything that its program ever started, and `waitpid` reports when nothing is left. On other systems,
 only the program's process group is known, and processes that leave it are lost.
@@ -26,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, partial
+from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -153,8 +151,7 @@ def _fork(action: Callable[[], None], lowest_number: int = 0, *, becomes: bool =
         os.close(read_end)
     # Executing a program closes the pipe, so silence means success. Any other fork reports its result unless killed.
     silence = 0 if becomes else errno.ESRCH
-    number = int(failure) if failure else silence
-    if number:
+    if number := int(failure or silence):
         os.waitpid(pid, 0)
         raise OSError(number, "the program could not be confined or started")
     return pid
@@ -253,10 +250,9 @@ def _runs(pid: int) -> bool:
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
     """Signal processes. Skip those that are gone or may not be signalled."""
-    for pid in pids:
-        for number in numbers:
-            with suppress(OSError):
-                os.kill(pid, number)
+    for pid, number in product(pids, numbers):
+        with suppress(OSError):
+            os.kill(pid, number)
 
 
 class Descendants:

@@ -315,14 +315,8 @@ class ViewPreparation:
     ) -> tuple[AutoRunState, tuple[str, ...], tuple[str, ...], int]:
         """Decide what keeps auto-run files and denied paths from being changed or moved.
 
-        Args:
-            present: The root folders in the view.
-            scans: The auto-run files in each of these folders.
-            restrictions: The files that rules protect.
-
-        Returns:
-            The auto-run files before the command, the pinned paths, the read-only paths, and the number of auto-run
-            paths that are not protected.
+        `present` are the root folders in the view, and `scans` the auto-run files in each of them. Returns the auto-run
+        files before the command, the pinned paths, the read-only paths, and the number of unprotected auto-run paths.
         """
         site, scanner, command_view, hidden_paths = self.site, self.scanner, self.command_view, self.hidden_paths
         # Create the missing hooks folders of repositories, because a missing folder cannot be protected.
@@ -372,21 +366,20 @@ class ViewPreparation:
         )
         # A path that is mounted inside a hidden folder would become visible.
         excluded = (*(path for path in hidden_paths.all if is_inside(path, present)), *restrictions.masked)
-        read_only = _by_depth(
-            {*auto_run_read_only, *(path for path in restrictions.read_only if _is_open(path, present, excluded))}
-        )
-        pinned = _by_depth(
-            {*auto_run_pinned, *(path for path in restrictions.pinned if _is_open(path, present, excluded))}
-            - {*present}
-        )
-        is_known = self.private_folder is not None
+
+        def is_open(path: str) -> bool:
+            is_shown = is_inside(path, present) and not is_inside(path, excluded)
+            return is_shown and os.path.exists(path) and _real(path) == path
+
+        read_only = _by_depth({*auto_run_read_only, *filter(is_open, restrictions.read_only)})
+        pinned = _by_depth({*auto_run_pinned, *filter(is_open, restrictions.pinned)} - {*present})
         state = AutoRunState(
             scanner,
             present,
             {*server_paths, *auto_run_paths},
             unlistable,
             changeable,
-            is_known=is_known,
+            is_known=self.private_folder is not None,
             is_git=changes_by_git,
         )
         return state, pinned, read_only, uncovered
@@ -451,22 +444,19 @@ def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
 
     The answer depends on the nearest visible or hidden folder that contains the path.
     """
-    visible_lengths = (
-        len(folder)
-        for folder in (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt)
-        if contains(folder, path)
-    )
-    nearest = max(visible_lengths, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
-    hidden_lengths = (len(folder) for folder in hidden_paths.folders if contains(folder, path) and folder != path)
-    return nearest >= max(hidden_lengths, default=0)
+    nearest = _nearest(path, (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt))
+    if nearest < 0 and (not view.is_whole or is_inside(path, view.private)):
+        return False
+    return max(nearest, 0) >= _nearest(path, (folder for folder in hidden_paths.folders if folder != path))
+
+
+def _nearest(path: str, folders: Iterable[str]) -> int:
+    """Return the length of the longest of these folders that contains a path, or -1 if none does."""
+    return max((len(folder) for folder in folders if contains(folder, path)), default=-1)
 
 
 def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str]) -> Iterator[str]:
-    """Create the mount points in the client's folders.
-
-    Yields:
-        The mount points that are empty files.
-    """
+    """Create the mount points in the client's folders. Yield those that are empty files."""
     for visible_folder, folder in lasting.items():
         for path in mounted_paths:
             if contains(visible_folder, path) and path != visible_folder and os.path.lexists(path):
@@ -590,10 +580,6 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     return variables
 
 
-def _is_open(path: str, present: Sequence[str], excluded: Iterable[str]) -> bool:
-    return is_inside(path, present) and not is_inside(path, excluded) and os.path.exists(path) and _real(path) == path
-
-
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
     """Sort paths by depth, so that no mount covers an earlier one."""
     return tuple(sorted(paths, key=depth))
@@ -622,10 +608,8 @@ def _protective_mounts(
         # A path is seen if it is inside a root, and no hidden folder that contains it is nearer than the nearest such
         # root. A path outside all roots is already read-only or hidden. Mounting a hidden one, because a symlink in a
         # workspace leads to it, would make it visible.
-        nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
-        return nearest >= 0 and nearest >= max(
-            (len(folder) for folder in hidden_paths if contains(folder, path)), default=-1
-        )
+        nearest = _nearest(path, (root for root in roots if path != root))
+        return nearest >= 0 and nearest >= _nearest(path, hidden_paths)
 
     def folders_above(path: str) -> Iterator[str]:
         folder = os.path.dirname(path)
