@@ -58,10 +58,7 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(operator_variables: Mapping[str, str], server_environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a command.
-
-    The operator's variables (`shell.env`) take precedence and are passed on unchanged.
-    """
+    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, unchanged."""
     environment: dict[str, str] = {}
     for name, value in server_environment.items():
         is_address = name.upper() in _CLEANED

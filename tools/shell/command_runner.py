@@ -392,12 +392,8 @@ class CommandRunner(Runner):
                 f"the operating system refused to start {refused_program} ({name}); try once more, and if it fails "
                 "again, tell the user"
             )
-            if not number:
-                return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, STARTER_LOST.format("command"))
-            return ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}.",
-            )
+            message = f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}."
+            return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, message if number else STARTER_LOST.format("command"))
 
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
         limits = await THREADS.run(default_limits)

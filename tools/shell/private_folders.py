@@ -44,10 +44,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 
 
 class OutputFile:
-    """The file with a program's output, created when the first piece is written.
-
-    For use on the event loop only. The owner must close it.
-    """
+    """A file with a program's output, created with the first piece. Only for the event loop; its owner closes it."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
@@ -198,21 +195,14 @@ class PrivateFolders:
 
     Nothing is created on disk before it is needed. The folder of a killed server is removed when another server creates
     its folder or exits. A lock shows whether a server is alive.
-
-    Args:
-        parent: The parent of the server's folder; `None` for the temporary folder.
-        caches: The folder for caches that outlast the server, or `None`.
-        comes_back: Returns True if a client's key still refers to the same person after a restart.
-        file_bytes: Bytes kept per output.
-        client_bytes: Bytes kept for all outputs of a client.
     """
 
     def __init__(
         self,
-        parent: str | None = None,
+        parent: str | None = None,  # the parent of the server's folder; `None` for the temporary folder
         *,
-        caches: str | None = None,
-        comes_back: Callable[[str], bool] = bool,
+        caches: str | None = None,  # the folder for caches that outlast the server
+        comes_back: Callable[[str], bool] = bool,  # whether a client's key refers to the same person after a restart
         file_bytes: int = FILE_BYTES,
         client_bytes: int = CLIENT_BYTES,
     ) -> None:
@@ -247,10 +237,7 @@ class PrivateFolders:
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist yet. Plan mode has a separate one.
-
-        Returns `None` for an anonymous client.
-        """
+        """Return the path of a client's `/tmp`, which may not exist yet; `None` if anonymous. Plan mode has its own."""
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
@@ -354,10 +341,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock this server's folder for the lifetime of the process, and remove the folders of killed servers.
-
-    Returns -1 if files cannot be locked.
-    """
+    """Lock this server's folder until the process exits, and remove those of killed servers. -1 means no locks."""
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - POSIX only
@@ -376,7 +360,6 @@ def _lock(folder: str) -> int:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove the folders of killed servers."""
     if sys.platform == "win32":
         return
     with suppress(OSError), os.scandir(parent) as entries:
@@ -448,10 +431,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large.
-
-    Returns how many bytes and entries were counted in it, or zeros if it was not emptied.
-    """
+    """Empty a client's folder if it is too large. Return the bytes and entries counted, or zeros if it was not."""
     size, count, is_too_large = measure_folder(folder, most_bytes)
     if not is_too_large:
         return 0, 0
@@ -513,7 +493,6 @@ def _open_own(name: str, folder: int | None) -> int:
 
 @contextmanager
 def _own_folder(name: str, folder: int | None = None) -> Generator[int]:
-    """Open a folder as `_open_own` does, and close it afterwards."""
     descriptor = _open_own(name, folder)
     try:
         yield descriptor

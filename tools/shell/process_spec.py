@@ -72,10 +72,7 @@ class EndedEarlyError(Exception):
 
 
 class MountStep(NamedTuple):
-    """One mount in the namespaces of another process.
-
-    The paths are absolute, contain no symlinks, and are resolved in that process's mount namespace.
-    """
+    """A mount in the namespaces of another process. Its paths are absolute, free of symlinks, and resolved there."""
 
     source: str  # path to mount; if empty, `place` is mounted onto itself
     place: str
@@ -198,10 +195,7 @@ class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None: ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining commands here, and what the reading view shows. Blocking.
-
-        The result does not depend on the client.
-        """
+        """Return what is known about confining every client's commands, and what the reading view shows. Blocking."""
         ...
 
     async def confine(

@@ -72,10 +72,7 @@ class RunningProgram:
             self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
 
     async def _end_if_overfull(self, folders: Sequence[str], most_bytes: int) -> None:
-        """Stop the program when its writable folders are too large.
-
-        Deleted files that the program's processes still have open count too.
-        """
+        """Stop the program when its writable folders, with deleted files that it still has open, are too large."""
         free_space: list[tuple[int, int]] = []
         while not self.has_overfilled:
             await asyncio.sleep(SPACE_CHECK_SECONDS)

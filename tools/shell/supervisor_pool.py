@@ -57,10 +57,8 @@ class SupervisorPool:
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. Cancellation leaves no process behind.
 
-        Raises:
-            StartFailedError: The program could not be started.
-            OSError: The broker failed, or no descriptors are left.
-            ValueError: A string in `spec` cannot be passed to a program.
+        Raises a `StartFailedError`, an `OSError` if the broker failed or no descriptors are left, or a `ValueError` if
+        `spec` has a string that cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
@@ -199,10 +197,7 @@ class BrokerProcess:
         self._loop.add_reader(ours.fileno(), self._on_end)
 
     async def attach_supervisor(self, channel: socket.socket, kind: bytes) -> None:
-        """Attach a supervisor to a socket: a new process or the shared one.
-
-        Raises a `ConnectionError` if there is no broker.
-        """
+        """Attach a supervisor, new or shared, to a socket. Raises a `ConnectionError` if there is no broker."""
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped the broker
             try:

@@ -35,10 +35,7 @@ def frame(kind: int, *numbers: int) -> bytes:
 
 
 def pack_run(spec: ProcessSpec) -> bytes:
-    """Return the body of a RUN message: strings separated by NUL. The first string is a list of numbers.
-
-    Raises a `ValueError` if the operating system cannot accept the spec.
-    """
+    """Return the body of a RUN message. Raises a `ValueError` if the operating system cannot accept the spec."""
     optional_limits = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in optional_limits]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()

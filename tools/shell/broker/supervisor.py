@@ -174,10 +174,7 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 
 @cache
 def _join(group: bytes) -> None:
-    """Add this process, and everything that it starts from now on, to a control group.
-
-    Later calls with the same group do nothing, because the kernel needs milliseconds to add a process.
-    """
+    """Add this process, and all that it starts, to a control group. Cached, because the kernel needs milliseconds."""
     descriptor = os.open(group, os.O_WRONLY)
     try:
         os.write(descriptor, b"0")
@@ -502,10 +499,7 @@ class Supervisor:
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """Return the ids of the running processes.
-
-        The list is never empty while a process is running, although a search may miss some processes.
-        """
+        """Return the ids of the running processes; never empty while one is running, though a search may miss some."""
         for _ in range(MAX_SEARCHES):
             self._reap()
             pids = channel.processes.pids() if channel.processes is not None else []

@@ -426,10 +426,7 @@ class BubblewrapConfinement:
         return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, reading_paths)
 
     async def landlock_failure(self) -> str:
-        """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
-
-        The result is empty if it can.
-        """
+        """Return why Landlock cannot confine read-only commands, as a clause; empty if it can."""
         return "it is not set up" if self._landlock is None else await self._landlock.failure()
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
@@ -590,10 +587,7 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a command cannot be started or confined in a view of this kind, or `None` if it can.
-
-        The reason is phrased for the middle of a sentence.
-        """
+        """Return why a command cannot be started or confined in such a view, as a clause, or `None` if it can."""
         # The probe tries to create a marker in the home folder, which the view must prevent. If the home folder is
         # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

@@ -121,10 +121,7 @@ def secret_places(
 
 
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield paths that may exist, each with its key in `HOME_PLACES`.
-
-    The paths are in the home folder, or come from environment variables.
-    """
+    """Yield paths in the home folder or from environment variables that may exist, with their keys in `HOME_PLACES`."""
     yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
@@ -172,10 +169,7 @@ def _names() -> _Names:
 
 
 def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the known paths in a folder, except those that certainly do not exist.
-
-    A listing of the folder rules out most names.
-    """
+    """Yield the known paths in a folder, except those that a listing of the folder rules out."""
     if names.place is not None:
         yield folder, names.place
     present: Iterable[str] = names.subnames  # a folder that cannot be listed may still allow access by name
@@ -197,11 +191,7 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=4)
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
-    """Return the small files near the top of a home folder that certainly contain a secret.
-
-    Searches the folder, its dotfolders, and the folders of `.config`. Limits keep the search short enough to go
-    unnoticed.
-    """
+    """Return the small files in a home folder, its dotfolders and `.config/*` that certainly contain a secret."""
 
     def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -226,10 +216,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
 
 def _found_place(path: str, home: str) -> SecretPlace:
-    """Return a `SecretPlace` for a file found by the search.
-
-    The program's name is probably that of the file or its folder.
-    """
+    """Return the place of a file found by the search. Its program is probably named like the file or its folder."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
@@ -378,10 +365,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_inner_secret(name: str) -> bool:
-    """Return True if a name found inside a value or in a script is the name of a secret.
-
-    In such places, `key` is an ordinary word.
-    """
+    """Return True if a name in a value or in a script denotes a secret. There, `key` is an ordinary word."""
     return name.lower() != "key" and _is_secret(name)
 
 

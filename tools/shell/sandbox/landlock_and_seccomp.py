@@ -51,10 +51,7 @@ _RESTRICT_SELF, _CLOSE_RANGE = 446, 436
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules that allow reading the paths in `readable` and changing those in `writable`.
-
-    The paths are real. Raises an `OSError` if there is no system call filter.
-    """
+    """Return the rules for reading and changing these real paths. Raises an `OSError` if there is no call filter."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
@@ -326,10 +323,7 @@ class _Filter:
         other_answer: int,
         mask: int = 0xFFFFFFFF,
     ) -> None:
-        """Answer a call with `listed_answer` if an argument is in `values`, otherwise with `other_answer`.
-
-        Later instructions do not apply to this call.
-        """
+        """Answer a call by whether an argument is in `values`. Later instructions do not apply to this call."""
         self.add(_EQUAL, call, false=len(values) + 4)
         self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         self.add(_AND, mask)

@@ -82,10 +82,7 @@ class MountGate:
         self._close(self._options_write_end)
 
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
-        """Wait until everything is mounted.
-
-        Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has exited.
-        """
+        """Wait until all is mounted. Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has exited."""
         with anyio.fail_after(seconds):
             await anyio.wait_writable(self._full)
         if self._poll(self._full, 0) & _NO_READER:

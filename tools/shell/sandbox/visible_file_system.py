@@ -418,10 +418,7 @@ class ViewPreparation:
 
 
 def _check(visible_paths: Iterable[str], folders: Iterable[str], masked_paths: Collection[str]) -> None:
-    """Refuse to mask a folder that the command needs, or to show a path that contains a symlink.
-
-    Approved paths contained no symlinks, so a symlink found here was created later.
-    """
+    """Refuse to mask a folder that the command needs, or to show a path that became a symlink after its approval."""
     for place in (place for folder in folders for place in masked_paths if contains(place, folder)):
         raise _not_run(
             f"'{shown_whole_path(place)}' is hidden from commands by a rule, and it contains the workspace or a folder "
@@ -440,10 +437,7 @@ def _not_run(reason: str) -> ToolError:
 
 
 def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
-    """Return True if a path would be visible if it were not hidden itself.
-
-    The answer depends on the nearest visible or hidden folder that contains the path.
-    """
+    """Return True if a path would be visible if it were not hidden itself. The nearest folder above it decides."""
     nearest = _nearest(path, (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt))
     if nearest < 0 and (not view.is_whole or is_inside(path, view.private)):
         return False
