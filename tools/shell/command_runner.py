@@ -192,7 +192,7 @@ async def start_confined(
             process.close()
         await confined_command.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or sandbox_failed(output) from None
+            raise sandbox_failed(output) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise
@@ -201,7 +201,7 @@ async def start_confined(
 
 def sandbox_failed(output: str) -> ToolError:
     """Return the error for a command whose sandbox exited before the command started."""
-    return ToolError(
+    return exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(output.strip())[:SANDBOX_CHARS]}). "
         "Nothing runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
@@ -213,8 +213,8 @@ def _check_has_run(
 ) -> None:
     """Raise an error if a command's output shows that bubblewrap could not start it."""
     is_bubblewraps = running.confined_command.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
-    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
-        refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
+    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and scarcity_in(printed_text) is not None:
+        refusal = sandbox_failed(printed_text)
         raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
 
 

@@ -158,12 +158,11 @@ class SandboxChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class WithheldSecret:
-    """A known location of secrets. A command does not see the real file or folder."""
+class SecretPlace:
+    """A known location of secrets, which commands do not see."""
 
-    path: str
-    programs: frozenset[str]  # programs that may fail without the file or folder at `path`
-    is_settings: bool  # whether the location is a settings file, hidden because it contains secrets
+    programs: frozenset[str]  # command names of the programs that may fail without this file or folder
+    is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
 @dataclass(slots=True)
@@ -173,7 +172,8 @@ class ConfinedCommand:
     view: ViewKind = ViewKind.UNCONFINED
     # The network that the command uses; `OWN_LOOPBACK` instead of `SESSION_LOOPBACK` if the session has no loopback
     network: Network = Network.HOST
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
+    # Secrets that the command does not see, keyed by path
+    withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace], kw_only=True)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
         """Return the folders that the command may write to without consent, and the limit for their size in bytes."""

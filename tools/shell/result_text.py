@@ -168,8 +168,8 @@ def _explanations(command: FinishedCommand) -> list[str]:
                 lacks_login or confined_command.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             )
             causes = [
-                place.path
-                for place in confined_command.withheld
+                path
+                for path, place in confined_command.withheld.items()
                 if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
             ]
             if causes:

@@ -24,7 +24,7 @@ from itertools import chain, islice
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.permissions.protected_files import AGENT_FOLDERS
-from tools.shell.process_spec import WithheldSecret
+from tools.shell.process_spec import SecretPlace
 from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.text.secrets import has_secret, has_token, is_secret_name
 
@@ -49,7 +49,8 @@ class HiddenPaths:
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
     exempt: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the user's secrets among the hidden paths, to mention in results
+    # The user's secrets among the hidden paths, keyed by the path to mention in results
+    withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace])
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ def secret_places(
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     settings: dict[str, None] = {}
-    withheld: dict[str, WithheldSecret] = {}
+    withheld: dict[str, tuple[str, SecretPlace]] = {}
     included_paths: list[tuple[str, str]] = []
     listed = {path for path, _ in known_paths}
     # Files in roots that do not contain the home folder belong to the workspace.
@@ -109,14 +110,14 @@ def secret_places(
             else:
                 files[real] = None
             if entry is not None:
-                withheld[real] = WithheldSecret(path, entry.programs, is_settings=entry.is_settings)
+                withheld[real] = (path, entry)
     hidden_folders = tuple(folders)
     return HiddenPaths(
         folders=tuple(sorted(folders)),
         files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, hidden_folders))),
         settings=tuple(settings),
         exempt=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
-        withheld=tuple(withheld.values()),
+        withheld=dict(withheld.values()),
     )
 
 
@@ -443,12 +444,6 @@ def _any_line_contains_secret(text: str, place: str) -> bool:
         ):
             return True
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class SecretPlace:
-    programs: frozenset[str]  # command names of the programs that may fail without this file or folder
-    is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
 # The locations of secrets in a home folder, which the sandbox hides or shows only in part. Each entry lists programs by
