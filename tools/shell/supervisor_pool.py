@@ -151,19 +151,13 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             launch.descriptors.append(write_end)
             os.set_blocking(read_end, False)
         for content in spec.attachments.values():
-            # An unnamed file contains the attachment.
-            if sys.platform == "linux":
-                descriptor = os.memfd_create("attachment")
-            else:
-                import tempfile  # noqa: PLC0415 - rarely needed
+            from tools.files.child_process import unnamed_file  # noqa: PLC0415 - not needed for most programs
 
-                with tempfile.TemporaryFile() as file:
-                    descriptor = os.dup(file.fileno())
-            stack.callback(os.close, descriptor)
-            launch.descriptors.append(descriptor)
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
+            file = stack.enter_context(unnamed_file())
+            launch.descriptors.append(file.fileno())
+            with open(file.fileno(), "wb", closefd=False) as writer:
+                writer.write(content)
+            file.seek(0)
         launch.descriptors.extend((*spec.descriptors.values(), *spec.namespaces))
         yield launch
 

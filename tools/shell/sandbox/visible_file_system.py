@@ -472,11 +472,9 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
         for path in _except_server_paths(site, (*command_view.seen, *command_view.writable))
         if is_inside(path, hidden_paths.all)
     ]
-    return (
-        secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
-        if approved_paths
-        else hidden_paths
-    )
+    if not approved_paths:
+        return hidden_paths
+    return secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
 
 
 def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
