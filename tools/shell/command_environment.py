@@ -50,9 +50,7 @@ GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=false
 GIT_CONFIG_KEY_1=safe.bareRepository GIT_CONFIG_VALUE_1=explicit
 CORETOOLS_MCP=1
 """
-FIXED: Mapping[str, str] = {
-    name: value for name, _, value in (assignment.partition("=") for assignment in _FIXED.split())
-}
+FIXED: Mapping[str, str] = {name: value for name, _, value in (item.partition("=") for item in _FIXED.split())}
 _CLEANED = frozenset(_CLEANED_ADDRESSES.split())
 _KNOWN = _CLEANED | frozenset(_KEPT.split())
 

@@ -19,14 +19,7 @@ from functools import partial
 import anyio
 
 from tools.contract.display import visible
-from tools.files.text_encodings import (
-    SNIFFED_BYTES,
-    UTF_8,
-    is_utf8,
-    looks_binary,
-    marked_encoding,
-    shown_text,
-)
+from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, is_utf8, looks_binary, marked_encoding, shown_text
 from tools.machine.threads import THREADS
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.terminal_text import terminal_text

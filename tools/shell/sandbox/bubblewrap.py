@@ -17,15 +17,7 @@ from types import MappingProxyType
 
 from anyio import CancelScope, Lock, move_on_after, sleep
 
-from tools.contract.command_views import (
-    SYSTEM,
-    CommandSite,
-    CommandView,
-    Engine,
-    FileRestrictions,
-    Network,
-    ViewKind,
-)
+from tools.contract.command_views import SYSTEM, CommandSite, CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import (
     NOTHING_DONE,
     ExhaustedError,

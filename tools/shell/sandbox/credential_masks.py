@@ -624,20 +624,18 @@ _SCRIPTS = """
 # Scripts that shells and sessions run on startup. They are shown if they contain no secret.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
-XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
-GNUPGHOME=~/.gnupg CARGO_HOME=~/.cargo GRADLE_USER_HOME=~/.gradle NPM_CONFIG_USERCONFIG=~/.npmrc
-npm_config_userconfig=~/.npmrc PIP_CONFIG_FILE=~/.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=~/.aws/credentials
-AWS_CONFIG_FILE=~/.aws/config KUBECONFIG=~/.kube DOCKER_CONFIG=~/.docker REGISTRY_AUTH_FILE=~/.dockercfg
-NETRC=~/.netrc PGPASSFILE=~/.pgpass PGSERVICEFILE=~/.pg_service.conf GH_CONFIG_DIR=~/.config/gh
-GLAB_CONFIG_DIR=~/.config/glab-cli GIT_CONFIG_GLOBAL=~/.gitconfig AZURE_CONFIG_DIR=~/.azure
-CLOUDSDK_CONFIG=~/.config/gcloud GOOGLE_APPLICATION_CREDENTIALS=~/.config/gcloud BOTO_CONFIG=~/.boto
-OCI_CLI_CONFIG_FILE=~/.oci PASSWORD_STORE_DIR=~/.password-store SOPS_AGE_KEY_FILE=~/.config/sops
-VAULT_TOKEN_PATH=~/.vault-token ANSIBLE_VAULT_PASSWORD_FILE=~/.vault_pass RCLONE_CONFIG=~/.rclone.conf CURL_HOME=~
-ZDOTDIR=~ WGETRC=~/.wgetrc CONDARC=~/.condarc COMPOSER_HOME=~/.composer BUNDLE_USER_CONFIG=~/.bundle/config
-HEX_HOME=~/.hex TF_CLI_CONFIG_FILE=~/.terraformrc CODEX_HOME=~/.codex CLAUDE_CONFIG_DIR=~/.claude
-HF_HOME=~/.cache/huggingface HF_TOKEN_PATH=~/.cache/huggingface/token KAGGLE_CONFIG_DIR=~/.kaggle
-JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history DOTNET_CLI_HOME=~
-MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
+XDG_CONFIG_HOME=.config XDG_DATA_HOME=.local/share XDG_STATE_HOME=.local/state XDG_CACHE_HOME=.cache GNUPGHOME=.gnupg
+CARGO_HOME=.cargo GRADLE_USER_HOME=.gradle NPM_CONFIG_USERCONFIG=.npmrc npm_config_userconfig=.npmrc
+PIP_CONFIG_FILE=.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=.aws/credentials AWS_CONFIG_FILE=.aws/config KUBECONFIG=.kube
+DOCKER_CONFIG=.docker REGISTRY_AUTH_FILE=.dockercfg NETRC=.netrc PGPASSFILE=.pgpass PGSERVICEFILE=.pg_service.conf
+GH_CONFIG_DIR=.config/gh GLAB_CONFIG_DIR=.config/glab-cli GIT_CONFIG_GLOBAL=.gitconfig AZURE_CONFIG_DIR=.azure
+CLOUDSDK_CONFIG=.config/gcloud GOOGLE_APPLICATION_CREDENTIALS=.config/gcloud BOTO_CONFIG=.boto OCI_CLI_CONFIG_FILE=.oci
+PASSWORD_STORE_DIR=.password-store SOPS_AGE_KEY_FILE=.config/sops VAULT_TOKEN_PATH=.vault-token
+ANSIBLE_VAULT_PASSWORD_FILE=.vault_pass RCLONE_CONFIG=.rclone.conf CURL_HOME= ZDOTDIR= WGETRC=.wgetrc CONDARC=.condarc
+COMPOSER_HOME=.composer BUNDLE_USER_CONFIG=.bundle/config HEX_HOME=.hex TF_CLI_CONFIG_FILE=.terraformrc
+CODEX_HOME=.codex CLAUDE_CONFIG_DIR=.claude HF_HOME=.cache/huggingface HF_TOKEN_PATH=.cache/huggingface/token
+KAGGLE_CONFIG_DIR=.kaggle JUPYTER_CONFIG_DIR=.jupyter XAUTHORITY=.Xauthority HISTFILE=.bash_history DOTNET_CLI_HOME=
+MYSQL_HISTFILE=.mysql_history PSQL_HISTORY=.psql_history
 """
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
@@ -660,10 +658,7 @@ PLAIN_NAMES: Mapping[str, str] = {
 # Keyed by environment variable: the file or folder in the home folder whose rules also apply to the path in the
 # variable. The variable may contain several paths, separated by colons. An empty string stands for the home folder
 # itself.
-MOVED: Mapping[str, str] = {
-    variable: place.removeprefix("~").lstrip("/")
-    for variable, _, place in (assignment.partition("=") for assignment in _MOVED.split())
-}
+MOVED: Mapping[str, str] = dict(re.findall(r"(\S+)=(\S*)", _MOVED))
 # All known locations of secrets in a home folder, keyed by their path in it
 HOME_PLACES: Mapping[str, SecretPlace] = {
     **dict.fromkeys(AGENT_FOLDERS, SecretPlace(frozenset(), is_settings=False)),

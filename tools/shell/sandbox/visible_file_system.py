@@ -174,8 +174,6 @@ class StandIns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPreparation:
-    """Prepares the view of one command."""
-
     site: Site
     scanner: AutoRunScanner
     roots: Sequence[str]
@@ -385,11 +383,7 @@ class ViewPreparation:
         return state, pinned, read_only, uncovered
 
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
-        """Return the client's folders, a folder with a `/tmp` for this command alone, and the client's `/tmp`.
-
-        The client's folders are keyed by their path in the view. The second result is removed after the command;
-        it is `None` if the command uses the client's `/tmp`, or if there is no `private_folder`. The third is set only
-        if the files in the command's own `/tmp` are moved there before that folder is removed.
+        """Return the client's folders, keyed by their path in the view, and `PreparedView.alone` and `scratch`.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
         files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
@@ -550,7 +544,6 @@ def depth(path: str) -> int:
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
-    """Return the environment of a command, adapted to its view."""
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
