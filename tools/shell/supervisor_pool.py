@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -47,8 +47,8 @@ class SupervisorPool:
     """Starts programs in supervisors. Close the pool in the event loop in which it was used."""
 
     def __init__(self, *, by_group: bool, is_shared: bool) -> None:
-        self._by_group = by_group
-        self._is_shared = is_shared
+        self.by_group = by_group
+        self.is_shared = is_shared
         self._broker: BrokerProcess | None = None
         self._supervisors: set[SupervisorHandle] = set()
         self._idle: list[SupervisorHandle] = []
@@ -82,7 +82,7 @@ class SupervisorPool:
                         if supervisor.process is not None:
                             group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
-                if supervisor.process is not None and not self._is_shared:
+                if supervisor.process is not None and not self.is_shared:
                     # The broker then kills the processes of the supervisor's program.
                     supervisor.signal(signal.SIGKILL)
                 supervisor.close()
@@ -93,34 +93,33 @@ class SupervisorPool:
     async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
         """Return a new supervisor. Starts a new broker if there is no broker."""
         if self._broker is None:
-            self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
+            self._broker = BrokerProcess(self)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.attach_supervisor(
-                    theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN
-                )
+                await self._broker.attach_supervisor(theirs)
             except BaseException:
                 ours.close()
                 raise
         ours.setblocking(False)
-        supervisor = SupervisorHandle(ours, spec.limits, self._on_free, self._on_lost, is_shared=self._is_shared)
+        supervisor = SupervisorHandle(ours, spec.limits, self)
         self._supervisors.add(supervisor)
         return supervisor
 
-    def _on_free(self, supervisor: SupervisorHandle) -> None:
+    def keep(self, supervisor: SupervisorHandle) -> None:
+        """Keep a free supervisor for the next programs, or close it if enough are idle."""
         if len(self._idle) < MAX_IDLE and not self._is_closed:
             self._idle.append(supervisor)
         else:
             supervisor.close()
 
-    def _on_lost(self, supervisor: SupervisorHandle) -> None:
+    def forget(self, supervisor: SupervisorHandle) -> None:
         self._supervisors.discard(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
 
-    def _on_broker_lost(self) -> None:
-        """Forget the broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
+    def forget_broker(self) -> None:
+        """Forget a lost broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
@@ -165,10 +164,10 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
 class BrokerProcess:
     """A running broker process, isolated from the server's environment and import path."""
 
-    def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
-        self._on_lost = on_lost
+    def __init__(self, pool: SupervisorPool) -> None:
+        self._pool = pool
         self._loop = asyncio.get_running_loop()
-        tracking = "group" if by_group else "descendants"
+        tracking = "group" if pool.by_group else "descendants"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
@@ -190,8 +189,9 @@ class BrokerProcess:
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._on_end)
 
-    async def attach_supervisor(self, channel: socket.socket, kind: bytes) -> None:
+    async def attach_supervisor(self, channel: socket.socket) -> None:
         """Attach a supervisor, new or shared, to a socket. Raises a `ConnectionError` if there is no broker."""
+        kind = broker_messages.SHARED if self._pool.is_shared else broker_messages.OWN
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped the broker
             try:
@@ -220,7 +220,7 @@ class BrokerProcess:
     def _on_end(self) -> None:
         """Handle the broker's exit, which is the only event on its socket."""
         if self._disconnect():
-            self._on_lost()
+            self._pool.forget_broker()
             self._reap_soon()
 
     def _disconnect(self) -> bool:
@@ -261,21 +261,11 @@ class SupervisorHandle:
     If the other end of the connection is closed, none of the program's processes is left.
     """
 
-    def __init__(
-        self,
-        channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # limits of the supervisor's first program
-        on_free: Callable[[SupervisorHandle], None],  # called when the supervisor is free for the next program
-        on_lost: Callable[[SupervisorHandle], None],
-        *,
-        is_shared: bool,
-    ) -> None:
+    def __init__(self, channel: socket.socket, limits: ResourceLimits, pool: SupervisorPool) -> None:
         self.limits = limits  # set in the supervisor when its first program starts
-        self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
-        self._channel = channel
-        self._on_free = on_free
-        self._on_lost = on_lost
+        self.pool = pool
+        self._channel = channel  # non-blocking
         self._received = bytearray()
         self._pid = 0
         # The program being started, and the future for the result.
@@ -386,7 +376,7 @@ class SupervisorHandle:
         elif kind == broker_messages.FAILED and answer is not None and not answer.done():
             self._starting = None
             answer.set_exception(StartFailedError(numbers[0]))
-            self._on_free(self)
+            self.pool.keep(self)
         elif kind in (broker_messages.LISTED, broker_messages.MOUNTED):
             waiting = self._answers.popleft()
             if not waiting.done():
@@ -396,7 +386,7 @@ class SupervisorHandle:
         elif kind == broker_messages.GONE and self.process is not None:
             self.process.on_gone()
             self.process = None
-            self._on_free(self)
+            self.pool.keep(self)
 
     def _shut_down(self, error: Exception) -> None:
         if self._channel.fileno() < 0:
@@ -412,7 +402,7 @@ class SupervisorHandle:
         if self.process is not None:
             self.process.on_gone()
             self.process = None
-        self._on_lost(self)
+        self.pool.forget(self)
 
 
 class SupervisedProcess:
@@ -442,7 +432,7 @@ class SupervisedProcess:
                 self._supervisor.send_request(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
-            if not self._is_gone.is_set() and not self._supervisor.is_shared:
+            if not self._is_gone.is_set() and not self._supervisor.pool.is_shared:
                 self._supervisor.signal(signal.SIGKILL)
                 with anyio.move_on_after(END_SECONDS):
                     await self._is_gone.wait()
