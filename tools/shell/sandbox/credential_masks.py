@@ -130,7 +130,7 @@ def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, s
                 continue
             names = _names()
             for part in map(str.casefold, filter(None, place.split("/"))):
-                matching = (subnames for pattern, subnames in names.patterns if pattern.match(part))
+                matching = (subnames for pattern, subnames in names.patterns.values() if pattern.match(part))
                 names = names.subnames[part][1] if part in names.subnames else next(matching, _Names())
                 if names.place is not None and not HOME_PLACES[names.place].is_settings:
                     break  # everything in this folder is hidden
@@ -146,25 +146,24 @@ class _Names:
     # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known locations
     # in it.
     subnames: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # Name patterns, each with the known locations in the entries that match it.
-    patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
+    # Keyed by case-folded text: a name pattern, and the known locations in the entries that match it.
+    patterns: dict[str, tuple[re.Pattern[str], _Names]] = field(
+        default_factory=dict[str, "tuple[re.Pattern[str], _Names]"]
+    )
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
 
 @cache
 def _names() -> _Names:
     top = _Names()
-    patterns: dict[tuple[int, str], _Names] = {}
     for place in HOME_PLACES:
         names = top
         for part in place.split("/"):
-            if "*" not in part:
-                names = names.subnames.setdefault(part.casefold(), (part, _Names()))[1]
-                continue
-            pattern = patterns.setdefault((id(names), part), _Names())
-            if all(pattern is not subnames for _, subnames in names.patterns):
-                names.patterns.append((re.compile(translate(part.casefold())), pattern))
-            names = pattern
+            name = part.casefold()
+            if "*" in part:
+                _, names = names.patterns.setdefault(name, (re.compile(translate(name)), _Names()))
+            else:
+                _, names = names.subnames.setdefault(name, (part, _Names()))
         names.place = place
     return top
 
@@ -175,7 +174,7 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
         yield folder, names.place
     present: Iterable[str] = names.subnames  # a folder that cannot be listed may still allow access by name
     if names.patterns and names.any_pattern is None:
-        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns.values()))
     if len(names.subnames) > _FEW or names.patterns:
         with suppress(OSError):
             present = os.listdir(folder)
@@ -185,7 +184,7 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
             yield from _possible_paths(f"{folder}/{match[0]}", match[1])
         if names.any_pattern is None or names.any_pattern.match(folded_name) is None:
             continue
-        for pattern, subnames in names.patterns:
+        for pattern, subnames in names.patterns.values():
             if pattern.match(folded_name):
                 yield from _possible_paths(f"{folder}/{entry}", subnames)
 
