@@ -540,7 +540,7 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def depth(path: str) -> int:
-    return 0 if path == "/" else path.rstrip("/").count("/")
+    return path.rstrip("/").count("/")
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
@@ -580,7 +580,7 @@ def _real(path: str) -> str:
 
 def _protective_mounts(
     roots: Sequence[str], hidden_paths: Sequence[str], repositories: Iterable[str], paths_to_protect: Iterable[str]
-) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+) -> tuple[Iterable[str], Iterable[str], int]:
     """Return the mounts that protect auto-run files: pinned paths and read-only paths. Also count unprotected paths.
 
     A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
@@ -621,8 +621,4 @@ def _protective_mounts(
             mount_count += len(unmounted_parents) + 1
             pinned |= dict.fromkeys(unmounted_parents)
             kind[path] = None
-    # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
-    only_pinned = (
-        path for path in pinned if path not in read_only and read_only.keys().isdisjoint(folders_above(path))
-    )
-    return _by_depth(only_pinned), _by_depth(read_only), uncovered
+    return pinned, read_only, uncovered
