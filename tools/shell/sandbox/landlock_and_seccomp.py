@@ -129,8 +129,7 @@ class LandlockConfinement:
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
         self._folders = folders
-        self._failure = ""  # empty if untested or working
-        self._is_tested = False
+        self._failure: str | None = None  # `None` if untested, empty if it works
         self._testing = Lock()
 
     def may_work(self) -> bool:
@@ -140,12 +139,12 @@ class LandlockConfinement:
     async def failure(self) -> str:
         """Return why Landlock cannot confine read-only commands, as a clause; empty if it can. Tests this once."""
         async with self._testing:
-            if not self._is_tested:
+            if self._failure is None:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))
                 failure = await landlock_failure(self._starter, parent) or ""
                 if failure == NO_ANSWER:
                     return failure  # not final, because the machine may have been busy
-                self._failure, self._is_tested = failure, True
+                self._failure = failure
             return self._failure
 
 

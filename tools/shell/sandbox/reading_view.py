@@ -314,10 +314,7 @@ def _linked_stores(git_file: str) -> Iterator[str]:
     if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
         yield store
         common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
-        if (
-            os.path.basename(os.path.dirname(store)) == "worktrees"
-            and os.path.dirname(os.path.dirname(store)) == common
-        ):
+        if os.path.dirname(store) == os.path.join(common, "worktrees"):
             yield common
         return
     tree = _WORK_TREE.search(_text(os.path.join(store, "config")) or "")
