@@ -128,10 +128,8 @@ def _free_space(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
     """Return the free space of each folder's file system, in units of `step` bytes and of `FILES_STEP` inodes."""
     if sys.platform == "win32":
         raise NotImplementedError
-    statistics = map(os.statvfs, folders)
-    return [
-        (statistic.f_bavail * statistic.f_frsize // step, statistic.f_favail // FILES_STEP) for statistic in statistics
-    ]
+    disks = map(os.statvfs, folders)
+    return [(disk.f_bavail * disk.f_frsize // step, disk.f_favail // FILES_STEP) for disk in disks]
 
 
 def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:

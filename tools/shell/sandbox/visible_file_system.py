@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
@@ -205,23 +206,18 @@ class ViewPreparation:
         files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
         view = View(roots=present, writable=tuple(files), has_own_network=self.has_own_network)
         view = self._with_machine(view, workspace, restrictions.masked)
+        is_visible = partial(_is_visible, view, hidden_paths)
 
         replacements: dict[str, str] = {}
         for path in _by_depth(restrictions.masked):
-            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements):
+            if is_visible(path) and not is_inside(path, replacements):
                 replacements[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
         in_etc = private_paths_in_etc() if self.is_reading else ()
         folders_to_hide = dict.fromkeys((*hidden_paths.folders, *filter(os.path.isdir, in_etc)))
-        hidden_folders = tuple(
-            path for path in folders_to_hide if path not in present and _is_visible(path, view, hidden_paths)
-        )
+        hidden_folders = tuple(path for path in folders_to_hide if path not in present and is_visible(path))
         files_to_hide = dict.fromkeys((*hidden_paths.files, *(path for path in in_etc if path not in folders_to_hide)))
-        hidden_files = tuple(path for path in files_to_hide if _is_visible(path, view, hidden_paths))
-        settings = (
-            path
-            for path in hidden_paths.settings
-            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements)
-        )
+        hidden_files = tuple(filter(is_visible, files_to_hide))
+        settings = (path for path in filter(is_visible, hidden_paths.settings) if not is_inside(path, replacements))
         shown_settings = {path: stand_ins().settings for path in settings}
 
         # Scan before creating any folder: a scan may fail, and then nothing would remove the folder.
@@ -328,9 +324,7 @@ class ViewPreparation:
                         scan.read_only.append(hooks)
         auto_run_paths = {path for scan in scans for path in scan.paths}
         # A hook that a running job created must not run in a command that can write git's settings.
-        changes_by_git = (
-            command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
-        )
+        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
         unlistable = {path for scan in scans for path in scan.unlistable}
         server_paths = [
             path
@@ -344,7 +338,7 @@ class ViewPreparation:
         changeable_names = (os.path.expanduser(path) for path in (*command_view.writable, *site.writable))
         paths = (os.path.normpath(os.path.join(root, path)) for path in changeable_names for root in present)
         changeable = tuple(path for path in paths if not any(contains(path, root) for root in present))
-        free = present if changes_by_git else changeable
+        free = present if is_git else changeable
         # If a file may be changed, its folder must be writable too, because some programs write a new file and rename
         # it.
         paths_to_protect = (
@@ -378,7 +372,7 @@ class ViewPreparation:
             unlistable,
             changeable,
             is_known=self.private_folder is not None,
-            is_git=changes_by_git,
+            is_git=is_git,
         )
         return state, pinned, read_only, uncovered
 
@@ -430,7 +424,7 @@ def _not_run(reason: str) -> ToolError:
     return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {reason}")
 
 
-def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
+def _is_visible(view: View, hidden_paths: HiddenPaths, path: str) -> bool:
     """Return True if a path would be visible if it were not hidden itself. The nearest folder above it decides."""
     nearest = _nearest(path, (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt))
     if nearest < 0 and (not view.is_whole or is_inside(path, view.private)):
@@ -612,13 +606,11 @@ def _protective_mounts(
         for path in filter(is_seen, dict.fromkeys(paths)):
             if path in kind or os.path.islink(path) or not os.path.lexists(path):
                 continue
-            unmounted_parents = [
-                folder for folder in folders_above(path) if folder not in pinned and folder not in read_only
-            ]
-            if mount_count + len(unmounted_parents) + 1 > MAX_PROTECTIVE_MOUNTS:
+            new_pins = [folder for folder in folders_above(path) if folder not in pinned and folder not in read_only]
+            if mount_count + len(new_pins) + 1 > MAX_PROTECTIVE_MOUNTS:
                 uncovered += 1
                 continue
-            mount_count += len(unmounted_parents) + 1
-            pinned |= dict.fromkeys(unmounted_parents)
+            mount_count += len(new_pins) + 1
+            pinned |= dict.fromkeys(new_pins)
             kind[path] = None
     return pinned, read_only, uncovered
