@@ -92,7 +92,7 @@ def secret_places(
             state = os.stat(real)
             # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
             # file, and committed.
-            is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
+            is_linked = is_inside(real, narrow_roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
                 is_secret, includes = _examine_settings(real, place, state)
@@ -101,7 +101,7 @@ def secret_places(
                         (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, include)), place)
                         for include in includes
                     )
-                if not is_secret and not is_linked and not any(contains(folder, real) for folder in folders):
+                if not is_secret and not is_linked and not is_inside(real, folders):
                     continue
             if stat.S_ISDIR(state.st_mode):
                 folders[real] = None
@@ -111,12 +111,11 @@ def secret_places(
                 files[real] = None
             if entry is not None:
                 withheld[real] = (path, entry)
-    hidden_folders = tuple(folders)
     return HiddenPaths(
         folders=tuple(sorted(folders)),
-        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, hidden_folders))),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, folders))),
         settings=tuple(settings),
-        exempt=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
+        exempt=tuple(path for path in readable_paths if is_inside(path, folders) and os.path.exists(path)),
         withheld=dict(withheld.values()),
     )
 
