@@ -175,11 +175,8 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 @cache
 def _join(group: bytes) -> None:
     """Add this process, and all that it starts, to a control group. Cached, because the kernel needs milliseconds."""
-    descriptor = os.open(group, os.O_WRONLY)
-    try:
-        os.write(descriptor, b"0")
-    finally:
-        os.close(descriptor)
+    with open(group, "r+b", buffering=0) as file:  # neither created nor emptied
+        file.write(b"0")
 
 
 class Poller:
