@@ -224,14 +224,6 @@ def _about_jobs(jobs: JobTable | None) -> str:
     return f" If a job has started too many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
 
 
-async def _report(progress: Progress, count: int, text: str) -> None:
-    """Report progress: the number of bytes so far, without a total, and `text`. Failures do not stop the command."""
-    try:
-        await progress(count, None, text)
-    except Exception as error:  # noqa: BLE001 - the client may cause any error
-        logger.info("progress could not be reported: %s", type(error).__name__)
-
-
 async def _watch(
     running: RunningProgram,
     reported_output: Output,
@@ -242,6 +234,13 @@ async def _watch(
     most_bytes: float = float("inf"),  # maximum bytes of each output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Until then, report `reported_output` as progress."""
+
+    async def report_text(text: str) -> None:
+        try:
+            await progress(reported_bytes, None, text)
+        except Exception as error:  # noqa: BLE001 - the client may cause any error
+            logger.info("progress could not be reported: %s", type(error).__name__)
+
     reported_bytes, reported_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
@@ -265,7 +264,7 @@ async def _watch(
                 and (report is None or report.done())
             ):
                 reported_bytes, reported_at = reported_output.total, now
-                report = asyncio.create_task(_report(progress, reported_bytes, newest_text(reported_output)))
+                report = asyncio.create_task(report_text(newest_text(reported_output)))
     finally:
         waiting.cancel()
         if report is not None:
