@@ -74,12 +74,7 @@ class ToolErrorType(StrEnum):
 
 
 class ToolError(Exception):
-    """A failure of one call, reported to the model.
-
-    Args:
-        code: The stable code, for programs.
-        message: One or more sentences for the model: what failed, with which value, why, and what to do.
-    """
+    """A failure of one call, reported to the model. The module's header says what `message` contains."""
 
     def __init__(self, code: ToolErrorType, message: str) -> None:
         super().__init__(message)
