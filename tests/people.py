@@ -22,7 +22,7 @@ class Person:
 
 
 class Keeper:
-    """A place for rules, or one where nothing can be saved: a `RuleKeeper`."""
+    """A place for rules, or one where nothing can be saved."""
 
     def __init__(self, problem: ToolError | None = None) -> None:
         self.kept: list[str] = []

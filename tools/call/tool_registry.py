@@ -55,11 +55,7 @@ class ToolRegistry:
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def register_tool(self, tool: AnyTool) -> None:
-        """Add a built-in tool under its name and its aliases.
-
-        Raises:
-            ValueError: Another built-in tool already uses the name or one of the aliases.
-        """
+        """Add a built-in tool. Raises a `ValueError` if another one already uses its name or one of its aliases."""
         for name in (tool.name, *tool.aliases):
             if name in self._builtin or name in self._aliases:
                 raise ValueError(f"two built-in tools have the name {name!r}")
@@ -73,12 +69,7 @@ class ToolRegistry:
         self._rebuild()
 
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Reserve a source's place in the order before its tools are known.
-
-        Args:
-            source: The source's name.
-            discover: Finds the source's tools. `discover_all_tools` calls this function.
-        """
+        """Reserve a source's place in the order before its tools are known. `discover` finds the tools."""
         self._sources.setdefault(source, _Source())
         if discover is not None:
             self._discoveries[source] = discover
@@ -86,10 +77,8 @@ class ToolRegistry:
     def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
         """Set the tools of one source. An empty set removes them. Notifies the listeners if anything changed.
 
-        Args:
-            source: The source's name.
-            tools: The tools to list. Their aliases also work in calls, unless a tool has the alias as its name.
-            unlisted: The tools to omit from lists. Calls may use their names and aliases unless another tool has them.
+        The aliases of `tools` also work in calls, unless a tool has the alias as its name. Lists omit the tools in
+        `unlisted`; calls may use their names and aliases unless another tool has them.
         """
         new_source = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
         if new_source == self._sources.get(source, _Source()):
@@ -113,11 +102,7 @@ class ToolRegistry:
         self._listeners.append(listener)
 
     def get_tool(self, name: str) -> AnyTool:
-        """Find a tool by its name or an alias.
-
-        Raises:
-            ToolNotRegisteredError: No tool has this name. The message suggests up to three similar names.
-        """
+        """Find a tool by its name or an alias. Raises the error of `not_registered` if there is none."""
         tool = self.find(name)
         if tool is None:
             raise self.not_registered(name)

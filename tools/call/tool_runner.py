@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -26,12 +26,11 @@ import anyio
 
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.consent import (
-    Audit,
     AuditEntry,
     GrantStore,
     Judgement,
     LastingAnswer,
-    RuleKeeper,
+    SaveRules,
     choices_for,
     grants_for,
     keep_rules,
@@ -77,21 +76,16 @@ class ToolRunner:
 
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
-    keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved; the server's `SavedRules`
-    audit: Audit | None = None  # records every decision; the server's `AuditLog`
+    save_rules: SaveRules | None = None  # saves permanent rules, if they can be saved
+    audit: Callable[[AuditEntry], None] | None = None  # records every decision; never raises and never blocks
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
     ) -> ToolResult | Question:
-        """Run one call.
+        """Run one call. If `has_answer` is true, this run has the answer to an earlier question.
 
-        Args:
-            call: The tool's name and the arguments as received.
-            context: The calling client and where it may act.
-            confirmer: Asks the person behind this client.
-            has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
-                up before that question and are not looked up again.
+        Grants from other processes were looked up before that question and are not looked up again.
 
         Returns:
             The result, even of a failed call, or a question for the client. Once the question is answered, run the same
@@ -104,14 +98,14 @@ class ToolRunner:
         arguments, notes = call.arguments, ""
         try:
             judgement = await self.judge(tool, arguments, context)
-            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judgement.choices)
-            store = self.shared_grants if is_offered and not has_answer else None
-            if store is not None and await store.take_up(context.client):
-                judgement = await self.judge(tool, arguments, context)
+            if self.shared_grants is not None and not has_answer:
+                is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judgement.choices)
+                if is_offered and await self.shared_grants.take_up(context.client):
+                    judgement = await self.judge(tool, arguments, context)
             permission, description = judgement.permission, tool.get_description(judgement.params, context)
             entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
-                self.audit.note(entry)
+                self.audit(entry)
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
             lasting: LastingAnswer | None = None
@@ -159,11 +153,11 @@ class ToolRunner:
                     refuse(permission)
             await require_consent(answer, judgement, context, self.policy)
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
-            lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
+            lasting = await keep_rules(choice, context.client, self.policy, self.save_rules, self.shared_grants)
         finally:
             # Record every decision before the action is carried out.
             if self.audit is not None:
-                self.audit.note(replace(entry, answer=answer, lasting=lasting))
+                self.audit(replace(entry, answer=answer, lasting=lasting))
         if isinstance(answer, Unavailable):
             return replace(context, confirmed=judgement.details, view=judgement.permission.dialog_view), lasting
         return replace(context, answer=answer, confirmed=judgement.details, view=judgement.permission.view), lasting
@@ -206,7 +200,7 @@ class ToolRunner:
             return Judgement(tool, params, permission)
         permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
         # Saved rules apply to all clients, so a client with restricted rights may not save any.
-        saves = self.keeper is not None and context.rights == ALL_RIGHTS
+        saves = self.save_rules is not None and context.rights == ALL_RIGHTS
         choices = choices_for(details, permission, client, saves=saves)
         state = details.state if details is not None else ""
         if isinstance(details, ExecConfirmation) and permission.view is not None:
@@ -252,10 +246,7 @@ class LateProgress:
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once or, until the first reports have been sent, store it.
-
-        At most two stored reports are kept: the latest and possibly an earlier one.
-        """
+        """Send a report at once. Until the first reports have been sent, store the latest after the first one."""
         if self.report_task is not None and self.report_task.done():
             await self._send(progress, total, message)
         else:
