@@ -21,7 +21,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tools.contract.command_views import FileRestrictions, ViewKind
@@ -39,7 +39,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
+from tools.permissions.git_store import GitStores, store_of, stored_in, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
@@ -461,12 +461,11 @@ class _Walk:
             by_bit = hiding.setdefault(name, {})
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
-        for name in names if scope is not None and scope.agent else ():
-            file = scope.deciding_file(name, is_folder=name in folders) if scope is not None else None
-            if file is not None:
-                ignore_file = shown_below(self._top, file.path)
-                hidden_file = HiddenFile(os.path.join(place.path, name), False, ignore_file)
-                hiding.setdefault(name, {})[_IGNORED] = hidden_file
+        if scope is not None and scope.agent:
+            for name in names:
+                if (file := scope.deciding_file(name, is_folder=name in folders)) is not None:
+                    hidden_file = HiddenFile(os.path.join(place.path, name), False, shown_below(self._top, file.path))
+                    hiding.setdefault(name, {})[_IGNORED] = hidden_file
         return hiding
 
 
@@ -662,18 +661,18 @@ class LiftedLimits:
 
 def restrictions(
     hidden_files: HiddenFiles,
+    rules: Rules,
+    roots: Sequence[str],
     kind: ViewKind,
+    stores: Sequence[str],
     *,
     lifted: LiftedLimits,
     is_asked: bool,
-    rules: Rules,
-    workspace: Workspace,
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `is_asked` is true if the user was asked about the command.
+    The content of the repositories `stores` is masked too. `is_asked` is true if the user was asked about the command.
     """
-    roots = workspace.roots
     masked_files = [
         *hidden_files.denied,
         *(part for file in hidden_files.asked for part in remaining_parts(file, lifted.asked)),
@@ -700,7 +699,7 @@ def restrictions(
         while root is not None and root not in (path, path := os.path.dirname(path)) and path not in pinned_folders:
             pinned_folders[path] = None
     return FileRestrictions(
-        masked=masks,
+        masked=(*masks, *chain.from_iterable(map(stored_in, stores))),
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
         pinned=tuple(folder for folder in pinned_folders if folder not in mounts),
         why={file.path: file.reason for file in (*masked_files, *read_only)}

@@ -307,17 +307,15 @@ class PermissionPolicy:
 
         The reason is empty if they can be. Blocking.
         """
-        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileScanner, LiftedLimits, restrictions  # noqa: PLC0415
 
         self._scanner = scanner = self._scanner or HiddenFileScanner()
         rules = self.rules_of(rights)
         hidden_files = scanner.scan(workspace, rules)
-        file_restrictions = restrictions(
-            hidden_files, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
-        )
-        stores = scanner.stores_hidden(workspace, hidden_files, rules) if file_restrictions.masked else ()
-        return with_stored(file_restrictions, stores), hidden_files.problem
+        stores = scanner.stores_hidden(workspace, hidden_files, rules) if hidden_files.unreadable else ()
+        return restrictions(
+            hidden_files, rules, workspace.roots, ViewKind.READING, stores, lifted=LiftedLimits(), is_asked=False
+        ), hidden_files.problem
 
     def rules_of(self, rights: Rights, grants: Sequence[str] = ()) -> Rules:
         """Return the rules for a client: the operator's, those of its token, and its grants.
