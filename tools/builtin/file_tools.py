@@ -248,23 +248,18 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """
 
     def check(self, params: ChangeParamsT, original_names: Mapping[str, str]) -> None:
-        check_file_path(self.name, self._path(params), original_names.get(self.path_parameter, self.path_parameter))
-
-    def _path(self, params: ChangeParamsT) -> str:
-        return getattr(params, self.path_parameter)
-
-    def _proposed_text(self, params: ChangeParamsT) -> str:
-        return getattr(params, self.text_parameter) or ""
+        path, name = getattr(params, self.path_parameter), self.path_parameter
+        check_file_path(self.name, path, original_names.get(name, name))
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
-        location = context.workspace.locate(self._path(params))
+        location = context.workspace.locate(getattr(params, self.path_parameter))
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
         return (located_subject(context.workspace, location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """Show the change as a diff against the current content. An impossible change raises an error instead."""
-        proposed_text = self._proposed_text(params)
+        proposed_text: str = getattr(params, self.text_parameter)
 
         def preview() -> EditConfirmation:
             change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
@@ -285,7 +280,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             return make_change(
                 target,
                 lambda text, is_users: self.plan(params, target, text, is_users=is_users),
-                self._proposed_text(params),
+                getattr(params, self.text_parameter),
                 planned=planned_change,
                 answer=context.answer,
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
@@ -301,7 +296,8 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 
-        location: Location = context.kept(_LOCATION, params) or context.workspace.locate(self._path(params))
+        location: Location | None = context.kept(_LOCATION, params)
+        location = location or context.workspace.locate(getattr(params, self.path_parameter))
         return TargetFile(
             context.workspace,
             location,

@@ -71,9 +71,8 @@ class ReadFileTool(PathReader[ReadFileParams]):
         start, end = (coerce(arguments.pop(name, None), _INTEGER) for name in ("start_line", "end_line"))
         for name, value in (("start_line", start), ("end_line", end)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidToolParamsError(
-                    self.name, f"'{name}' must be a whole number of at least 1, got {value!r:.80}."
-                )
+                problem = f"'{name}' must be a whole number of at least 1, got {value!r:.80}."
+                raise InvalidToolParamsError(self.name, problem)
         first = start or 1
         if end is not None and end < first:
             raise InvalidToolParamsError(self.name, f"'start_line' {first} is after 'end_line' {end}.")
@@ -88,25 +87,20 @@ class ReadFileTool(PathReader[ReadFileParams]):
 
     def check(self, params: ReadFileParams, original_names: Mapping[str, str]) -> None:
         check_file_path(self.name, params.absolute_path, original_names.get("absolute_path", "absolute_path"))
-        if params.pages is not None:
-            from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
+        problem = ""
+        try:
+            if params.pages is not None:
+                from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
 
-            try:
+                problem = f"'pages' must look like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
                 Pages.parse(params.pages)
-            except ValueError:
-                raise InvalidToolParamsError(
-                    self.name, f"'pages' must look like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
-                ) from None
+            if params.chars is not None:
+                from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
 
-        if params.chars is not None:
-            from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
-
-            try:
+                problem = f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
                 CharRange.parse(params.chars)
-            except ValueError:
-                raise InvalidToolParamsError(
-                    self.name, f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
-                ) from None
+        except ValueError:
+            raise InvalidToolParamsError(self.name, problem) from None
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         lines = ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, cast, get_args
 
@@ -27,10 +26,14 @@ TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocke
 MAX_LISTS = 250  # the least recently written list is dropped first; 250 lists of maximum size take about 100 MB
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
-    id: str  # unique in its list
-    content: str
+MAX_TODOS = 100  # nobody can follow a longer plan
+MAX_TODO_CHARS = 1_000
+MAX_ID_CHARS = 100
+
+
+class Todo(ToolParams):
+    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
+    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
     status: TodoStatus
 
 
@@ -59,42 +62,18 @@ class TodoLists:
             del self._lists[key]
 
 
-MAX_TODOS = 100  # nobody can follow a longer plan
-MAX_TODO_CHARS = 1_000
-MAX_ID_CHARS = 100
 # Maximum number of characters of todos to repeat in the text for the model. In any writing system, the text then stays
 # below 8 kB. The structured result has all todos.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
 
-OUTPUT_SCHEMA = object_schema(
-    {
-        "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
-        "kept": {
-            "type": "boolean",
-            "description": "False if this client has no session or token, so the list exists only in this result.",
-        },
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-    }
-)
-
-
-class TodoItem(ToolParams):
-    """One todo."""
-
-    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
-    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
-    status: TodoStatus
-
 
 class TodoWriteParams(ToolParams):
-    todos: list[TodoItem] = Field(max_length=MAX_TODOS, description="The whole list, in order. Empty clears it.")
+    todos: list[Todo] = Field(max_length=MAX_TODOS, description="The whole list, in order. Empty clears it.")
 
 
 class TodoWriteTool(BuiltinTool[TodoWriteParams]):
-    """Replaces a client's list of todos for its workspace folder."""
-
     name = "todo_write"
     title = "Write todo list"
     display_name = "TodoWrite"
@@ -112,7 +91,16 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
+            "kept": {
+                "type": "boolean",
+                "description": "False if this client has no session or token, so the list exists only in this result.",
+            },
+            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
+        }
+    )
 
     def __init__(self, lists: TodoLists | None = None) -> None:
         self._lists = lists if lists is not None else TodoLists()
@@ -167,7 +155,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
         """Replace the list. This needs no consent, because it changes only what the tool itself has stored."""
         context.signal.raise_if_aborted()
-        todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
+        todos = params.todos
         self._lists.replace(context.client.key, context.workspace, todos)
         is_kept = not context.client.is_anonymous
         notes: list[str] = []
@@ -187,9 +175,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
                 lines.append(f"[{total - number + 1} more, not repeated here]")
                 break
             lines.append(line)
-        items: list[Mapping[str, str]] = [
-            {"id": todo.id, "content": todo.content, "status": todo.status} for todo in todos
-        ]
+        items = [todo.model_dump() for todo in todos]
         return ToolResult(
             llm_content="\n".join([*lines, *notes]),
             return_display=TodoListDisplay(tuple(items)),

@@ -146,16 +146,14 @@ def needs_network(words: Words) -> bool:
     """Return True if the known words of a simple command show that it needs the network."""
     for program_words in programs_run_by(words, loosely=True):
         name, arguments = _program_and_arguments(program_words)
-        if not _OFFLINE_OPTIONS.isdisjoint(program_words) or (
-            len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
-        ):
+        is_about_program = len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
+        if is_about_program or not _OFFLINE_OPTIONS.isdisjoint(program_words):
             continue
         if _matches(_NETWORK, name, arguments):
             return True
         if name in ("curl", "wget"):
-            addresses = [
-                word for word in program_words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))
-            ]
+            operands = filter(None, program_words[1:])
+            addresses = [word for word in operands if _ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word)]
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False

@@ -305,9 +305,8 @@ class _Reader:
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         for program_words in programs_run_by(known_words, loosely=True):
-            self._check_program(
-                basename(program_words[0] or "") if program_words else "", tuple(word or "\0" for word in program_words)
-            )
+            program = basename(program_words[0] or "") if program_words else ""
+            self._check_program(program, tuple(word or "\0" for word in program_words))
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -412,9 +411,8 @@ def literal(node: Node) -> str | None:
             if source == "{}":
                 return source
             parts = [literal(child) for child in node.children]
-            if None in parts or any(child.type == "word" and _source(child) in "{}" for child in node.children):
-                return None
-            return "".join(part for part in parts if part is not None)
+            has_brace = any(child.type == "word" and _source(child) in "{}" for child in node.children)
+            return None if None in parts or has_brace else "".join(filter(None, parts))
         case _ if not node.children and not node.is_named:
             return source  # a keyword in place of a program, such as `export`, `unset` or `[[`
         case _:
@@ -491,11 +489,8 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             is_keyword = kind.isalpha() or kind in _KEYWORDS
             if text.strip(b" \t") != kind.encode() or (kind == "$" and _byte_after(node, source).strip(b" \t\n;|&)")):
                 return False
-            if (
-                is_keyword
-                and not {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
-                <= _KEYWORD_NEIGHBOURS
-            ):
+            neighbours = {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
+            if is_keyword and not neighbours <= _KEYWORD_NEIGHBOURS:
                 return False
             continue
         if kind in _TEXT_PATTERNS:

@@ -143,14 +143,12 @@ class PermissionPolicy:
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
         """Return the decision on a tool that is not offered to a client, or `None` if it is offered."""
         if scope := rights.missing_scope(tool):
-            return Permission(
-                Verdict.DENY, f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}", way_out=_NEW_LOGIN
-            )
+            reason = f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}"
+            return Permission(Verdict.DENY, reason, way_out=_NEW_LOGIN)
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
             return Permission(Verdict.DENY, f"{tool.name} is switched off on the dashboard", setting="its switch there")
-        core_rules, include_rules = rules.core, rules.included
-        if include_rules is not None and not any(rule.names_tool(tool) for rule in include_rules):
+        if rules.included is not None and not any(rule.names_tool(tool) for rule in rules.included):
             setting = rules.include_setting
             reason = f"{tool.name} is turned off, because {setting} does not include it"
             return Permission(Verdict.DENY, reason, setting=setting)
@@ -158,11 +156,10 @@ class PermissionPolicy:
             if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
                 reason = f"{tool.name} is turned off, because it is not in the profile {profile} ({setting})"
                 return Permission(Verdict.DENY, reason, setting=setting)
-        if core_rules and tool.is_builtin and not any(rule.names_tool(tool) for rule in core_rules):
-            return Permission(
-                Verdict.DENY, f"{tool.name} is turned off, because {CORE} does not include it", setting=CORE
-            )
-        rule = next((rule for rule in rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
+        if rules.core and tool.is_builtin and not any(rule.names_tool(tool) for rule in rules.core):
+            reason = f"{tool.name} is turned off, because {CORE} does not include it"
+            return Permission(Verdict.DENY, reason, setting=CORE)
+        rule = next((rule for rule in rules.deny if rule.specifier is None and rule.names_tool(tool)), None)
         if rule is None:
             return None
         return Permission(Verdict.DENY, f"{tool.name} is turned off by the {rule}", setting=rule.source)
@@ -172,7 +169,7 @@ class PermissionPolicy:
         if scope := rights.missing_for_server(server):
             return f"The server {server} needs the scope {scope}, {_MISSING_SCOPE}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
-        rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
+        rule = next((rule for rule in deny if rule.specifier is None and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
@@ -189,12 +186,10 @@ class PermissionPolicy:
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
             # Plan mode may allow a command because of its effect, and an edit because of its path.
-            may_run = tool.kind is ToolKind.EXECUTE or (
-                tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
-            )
-            permission = None if may_run else PLAN_MODE
+            may_edit = tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
+            permission = None if may_edit or tool.kind is ToolKind.EXECUTE else PLAN_MODE
         if permission is None:
-            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if not rule.is_of_every_call)
+            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if rule.specifier is not None)
             depends = tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH)
             if depends or any(rule.names_tool(tool) for rule in of_some_calls):
                 return None, False
@@ -247,16 +242,15 @@ class PermissionPolicy:
             rule
             for rule in rules.strict
             if rule.names_tool(tool)
-            and (rule.is_of_every_call or any(_applies(rule, subject, workspace) for subject in subjects))
+            and (rule.specifier is None or any(_applies(rule, subject, workspace) for subject in subjects))
         ]
         for rule in matching_rules:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
         # Files in the client's `/tmp` may be changed even in plan mode, because programs outside the sandbox do not use
         # them, and they do not outlive the client.
-        is_scratch = bool(subjects) and all(
-            isinstance(subject, PathSubject) and subject.in_scratch for subject in subjects
-        )
+        in_scratch = [isinstance(subject, PathSubject) and subject.in_scratch for subject in subjects]
+        is_scratch = bool(subjects) and all(in_scratch)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
         for rule in matching_rules:
@@ -270,7 +264,7 @@ class PermissionPolicy:
             yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
             if rule.allows_tool(tool) and (
-                rule.is_of_every_call or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
+                rule.specifier is None or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
             ):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
@@ -288,16 +282,15 @@ class PermissionPolicy:
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_reached = workspace.holds(subject.path)  # outside the workspace, tools change only the user's own memory
-            location = workspace.at(subject.path) if is_reached else None
+            # Outside the workspace, tools change only the user's own memory.
+            location = workspace.at(subject.path) if workspace.holds(subject.path) else None
             display_path = subject.path if location is None else location.relative
             guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.unresolved_path))
+            reason = guarded_reason
             if subject.in_scratch:
                 reason = why_protected(display_path)
-            else:
-                reason = guarded_reason or (
-                    why_protected_at(location.path, location.root) if location is not None else None
-                )
+            elif reason is None and location is not None:
+                reason = why_protected_at(location.path, location.root)
             if reason is not None:
                 message = f"'{display_path}' can be changed only with consent: {reason}"
                 yield Permission(Verdict.ASK, message, no_rule_allows=True, is_guarded=guarded_reason is not None)

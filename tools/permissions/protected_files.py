@@ -176,7 +176,6 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
 
 _REASON = "it is or contains this server's settings, trust record, lock file, audit log or stored data"
 _NOT_HELD = "the sandbox cannot protect this server's own settings or log, because {} {}"
-_FoldedPath = tuple[str, ...]  # the components of a path, in the form in which lenient file systems compare them
 
 
 class GuardedPaths:
@@ -253,7 +252,8 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _folded_path(path: str) -> _FoldedPath:
+def _folded_path(path: str) -> tuple[str, ...]:
+    """Return the components of a path, in the form in which lenient file systems compare them."""
     anchor, names = _split(path)
     return (anchor.casefold(), *(folded(name) or name for name in names))
 
