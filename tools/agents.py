@@ -53,19 +53,13 @@ class AgentCommand:
         # The program would parse a task with a leading dash as an option, so the task is prefixed with a space.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
-    def stdin_for(self, task: str) -> bytes:
-        """Return the standard input for a task."""
-        return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
-
     def environment(self, server_environment: Mapping[str, str]) -> dict[str, str]:
         """Return the agent's whole environment: that of commands, plus the variables of `inherit_env` and `env`."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded on first use
 
-        inherited_variables = {
-            name: server_environment[name] for name in self.inherit_env if name in server_environment
-        }
+        own_variables = {name: server_environment[name] for name in self.inherit_env if name in server_environment}
         depth = str(depth_in(server_environment) + 1)
-        return {**command_environment({}, server_environment), **inherited_variables, **self.env, DEPTH_VARIABLE: depth}
+        return {**command_environment({}, server_environment), **own_variables, **self.env, DEPTH_VARIABLE: depth}
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
@@ -82,14 +76,8 @@ def depth_in(environment: Mapping[str, str]) -> int:
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentAnswer:
-    text: str
-    is_error: bool = False
-
-
-def read_answer(output: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """Return the answer in the last JSON object that an agent printed, or `None` if there is no answer.
+def read_answer(output: bytes, *, is_whole: bool) -> tuple[str, bool] | None:
+    """Return the answer in the last JSON object that an agent printed, and whether it is an error; `None` if none.
 
     Unless `is_whole` is true, `output` contains only the end of what the agent printed.
     """
@@ -110,18 +98,18 @@ def read_answer(output: bytes, *, is_whole: bool) -> AgentAnswer | None:
     error = fields.get("error")
     if error:
         message = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else error
-        return AgentAnswer(message if isinstance(message, str) else json.dumps(error, ensure_ascii=False), True)
+        return message if isinstance(message, str) else json.dumps(error, ensure_ascii=False), True
     for key in _TEXT_KEYS:
         value: Any = fields.get(key)
         if isinstance(value, list):  # content blocks
             blocks = [cast("dict[str, Any]", block) for block in cast("list[Any]", value) if isinstance(block, dict)]
             value = "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
         if isinstance(value, str) and value.strip():
-            return AgentAnswer(value.strip(), fields.get("is_error") is True)
+            return value.strip(), fields.get("is_error") is True
     return None
 
 
-def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
+def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: tuple[str, bool] | None) -> ToolError:
     from tools.shell.result_text import DISPLAY_CHARS  # noqa: PLC0415 - already loaded
     from tools.shell.running_program import Ending  # noqa: PLC0415 - already loaded
 
@@ -139,7 +127,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
         failure = "reported a failure"
     else:
         failure = "exited without an answer"
-    output = (answer.text if answer is not None else "") or outcome.errors or outcome.shown_output.text
+    output = (answer[0] if answer is not None else "") or outcome.errors or outcome.shown_output.text
     output_note = f" Its last output:\n{output[-DISPLAY_CHARS:]}\n" if output else ""
     return ToolError(
         ToolErrorType.EXECUTION_FAILED,
@@ -159,11 +147,7 @@ async def run_agent(
     progress: Progress,
     signal: AbortSignal,
 ) -> ToolResult:
-    """Have an agent perform a task in the first workspace folder.
-
-    Raises:
-        ToolError: The agent was not started, took too long, failed, or gave no answer.
-    """
+    """Have an agent perform a task in the first workspace folder. Raises a `ToolError` if it fails to answer."""
     from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
     from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
     from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot  # noqa: PLC0415
@@ -187,7 +171,7 @@ async def run_agent(
         environment=environment,
         client_key=client_key,
         timeout_seconds=agent.timeout / 1000,
-        standard_input=agent.stdin_for(task),
+        standard_input=task.encode("utf-8", "replace") if agent.prompt == "stdin" else b"",
     )
     outcome = await runner.run(request, progress)
     output = outcome.shown_output
@@ -196,8 +180,9 @@ async def run_agent(
     if answer is None:
         text, is_cut = output.text, output.is_cut
     else:
-        text, is_cut = OutputSnapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
-        has_failed = has_failed or answer.is_error
+        answer_text, is_error = answer
+        text, is_cut = OutputSnapshot(b"", answer_text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
+        has_failed = has_failed or is_error
     if has_failed or not text:
         raise _failure(agent, outcome, answer)
     content: list[Part] = [TextPart(text)]

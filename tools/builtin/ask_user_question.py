@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import AskUserConfirmation, ConsentChannel, Option, UserQuestion
 from tools.contract.permission_subjects import ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
@@ -116,10 +116,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, and `multi_select` for `multiSelect`.
-
-        Without options, the default type is text.
-        """
+        """Accept a single question outside a list, and `multi_select`. Without options, the default type is text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         question_list: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(question_list) > MAX_QUESTIONS:
@@ -136,25 +133,21 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             question_list[number] = fields
         return arguments
 
-    def check(self, params: AskUserQuestionParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: AskUserQuestionParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
         headers: set[str] = set()
         for number, question in enumerate(params.questions, start=1):
             # Headers must look different to a person, and so must the labels of one question.
-            header, problem = in_one_line(question.header), ""
-            labels = [in_one_line(option.label) for option in question.options or ()]
+            header, labels = in_one_line(question.header), [in_one_line(item.label) for item in question.options or ()]
             if not question.question.strip() or not question.header.strip():
-                problem = f"question {number} or its header is blank; write both."
-            elif question.type == "choice" and not question.options:
-                problem = f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
-            elif header in headers:
-                name = one_line(question.header)
-                problem = f"the header '{name}' is used more than once; give each question its own."
-            elif "" in labels or len(set(labels)) < len(labels):
-                problem = f"the options of question {number} look the same; give each a different label."
-            if problem:
-                raise InvalidToolParamsError(self.name, problem)
+                yield f"question {number} or its header is blank; write both."
+            if question.type == "choice" and not question.options:
+                yield f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
+            if header in headers:
+                yield f"the header '{one_line(question.header)}' is used more than once; give each question its own."
+            if "" in labels or len(set(labels)) < len(labels):
+                yield f"the options of question {number} look the same; give each a different label."
             headers.add(header)
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:

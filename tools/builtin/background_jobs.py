@@ -203,10 +203,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """Stop the job and wait for all its processes.
-
-        This needs no consent, because the client was allowed to start the job.
-        """
+        """Stop the job and wait for its processes. Needs no consent, because the client was allowed to start it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()

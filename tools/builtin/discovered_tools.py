@@ -85,7 +85,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Arguments:
-        """Return the declared schema, converted to JSON Schema."""
         return self._declaration.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
@@ -143,8 +142,6 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """The state of discovery, for display."""
-
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
     warnings: tuple[str, ...] = ()  # which declarations were skipped or changed, and why

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -20,7 +20,6 @@ from tools.builtin.file_tools import (
     display_path,
 )
 from tools.call.base_tool import Behaviour, ToolContext
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, coerce, folded, foreign, object_schema
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.text.file_names import brief, one_line, shown_path
@@ -164,24 +163,18 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             original_names.setdefault("new_source", "new_source")
         return normalised, original_names
 
-    def check(self, params: NotebookEditParams, original_names: Mapping[str, str]) -> None:
-        super().check(params, original_names)
-        if not params.notebook_path.strip().lower().endswith(NOTEBOOK_ENDING):
-            raise InvalidToolParamsError(
-                self.name,
-                f"'{shown_path(params.notebook_path)}' is not a notebook: its name does not end in {NOTEBOOK_ENDING}. "
-                "Use edit for other files.",
-            )
-        if not params.cell_id and params.edit_mode != "insert":
-            raise InvalidToolParamsError(
-                self.name, f"'cell_id' is needed to {params.edit_mode} a cell; use read_file to see the ids."
-            )
-        if params.new_source and params.edit_mode == "delete":
-            raise InvalidToolParamsError(
-                self.name, "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
-            )
-        if "new_source" not in original_names and params.edit_mode != "delete":
-            raise InvalidToolParamsError(self.name, f"'new_source' is needed to {params.edit_mode} a cell.")
+    def problems(self, params: NotebookEditParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        yield from super().problems(params, original_names)
+        path, mode = params.notebook_path, params.edit_mode
+        if not path.strip().lower().endswith(NOTEBOOK_ENDING):
+            problem = f"'{shown_path(path)}' is not a notebook: its name does not end in {NOTEBOOK_ENDING}."
+            yield f"{problem} Use edit for other files."
+        if not params.cell_id and mode != "insert":
+            yield f"'cell_id' is needed to {mode} a cell; use read_file to see the ids."
+        if params.new_source and mode == "delete":
+            yield "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
+        if "new_source" not in original_names and mode != "delete":
+            yield f"'new_source' is needed to {mode} a cell."
 
     def get_description(self, params: NotebookEditParams, context: ToolContext) -> str:
         cell = f" cell {brief(params.cell_id)}" if params.cell_id else " the first cell"

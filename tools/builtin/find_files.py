@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -23,7 +23,6 @@ from tools.builtin.file_tools import (
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -79,12 +78,9 @@ class LSTool(PathReader[LSParams]):
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return gather_options(arguments)
 
-    def check(self, params: LSParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: LSParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if not params.path.strip():
-            raise InvalidToolParamsError(
-                self.name,
-                f"'{original_names['path']}' is empty; give a folder, such as '.' for the first workspace folder.",
-            )
+            yield f"'{original_names['path']}' is empty; give a folder, such as '.' for the first workspace folder."
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
         return f"List {display_path(params.path, context.workspace)}"
@@ -158,11 +154,12 @@ class GlobTool(BuiltinTool[GlobParams]):
         options = normalised.pop(OPTIONS, None)
         return {**options, **normalised} if isinstance(options, dict) else normalised
 
-    def check(self, params: GlobParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: GlobParams, original_names: Mapping[str, str]) -> Iterable[str]:
         from tools.files.find.glob_search import compile_glob  # noqa: PLC0415 - loaded on first use
 
         if not os.path.isabs(params.pattern):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
+        return ()
 
     def get_description(self, params: GlobParams, context: ToolContext) -> str:
         scope = f" within {display_path(params.path, context.workspace)}" if params.path else ""

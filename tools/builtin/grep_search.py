@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from pydantic import Field
@@ -11,7 +11,6 @@ from tools.builtin.file_tools import FOLDER_ALIASES, OPTIONS, display_path, gath
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -82,7 +81,7 @@ class GrepTool(BuiltinTool[GrepParams]):
             normalised.setdefault("no_ignore", True)
         return normalised
 
-    def check(self, params: GrepParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: GrepParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - loaded on first use
 
         check_pattern(original_names["pattern"], params.pattern)
@@ -91,10 +90,7 @@ class GrepTool(BuiltinTool[GrepParams]):
         if params.glob is not None:
             compile_file_filter(params.glob)
         if params.names_only and params.output_mode in ("content", "count"):
-            raise InvalidToolParamsError(
-                self.name,
-                f"'names_only' and the output_mode '{params.output_mode}' contradict each other; give one of them.",
-            )
+            yield f"'names_only' and the output_mode '{params.output_mode}' contradict each other; give one of them."
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
         files = f" in {brief(params.glob)}" if params.glob else ""

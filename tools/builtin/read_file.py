@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,8 +13,8 @@ from tools.builtin.file_tools import (
     FileFilteringOptions,
     PathReader,
     ShortPattern,
-    check_file_path,
     display_path,
+    file_path_problems,
     gather_options,
     ignore_flags,
     path_subjects,
@@ -79,14 +79,12 @@ class ReadFileTool(PathReader[ReadFileParams]):
         line_window = {"offset": first - 1} if end is None else {"offset": first - 1, "limit": end - first + 1}
         for name, value in line_window.items():
             if coerce(arguments.setdefault(name, value), _INTEGER) != value:
-                raise InvalidToolParamsError(
-                    self.name,
-                    "'start_line'/'end_line' and 'offset'/'limit' select different lines; give only one pair.",
-                )
+                problem = "'start_line'/'end_line' and 'offset'/'limit' select different lines; give only one pair."
+                raise InvalidToolParamsError(self.name, problem)
         return arguments
 
-    def check(self, params: ReadFileParams, original_names: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.absolute_path, original_names.get("absolute_path", "absolute_path"))
+    def problems(self, params: ReadFileParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        yield from file_path_problems(params.absolute_path, original_names.get("absolute_path", "absolute_path"))
         problem = ""
         try:
             if params.pages is not None:
@@ -100,7 +98,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 problem = f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
                 CharRange.parse(params.chars)
         except ValueError:
-            raise InvalidToolParamsError(self.name, problem) from None
+            yield problem
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         lines = ""
@@ -218,10 +216,9 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
             normalised["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
         return normalised
 
-    def check(self, params: ReadManyFilesParams, original_names: Mapping[str, str]) -> None:
-        for entry in (*params.paths, *(params.exclude or ())):
-            if not entry.strip():
-                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; omit it.")
+    def problems(self, params: ReadManyFilesParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        if not all(map(str.strip, (*params.paths, *(params.exclude or ())))):
+            yield "an entry of 'paths' or 'exclude' is blank; omit it."
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
         path_list = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
-from tools.contract.tool_errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, folded, foreign
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.path_opener import PathKind
@@ -100,19 +100,14 @@ class ShellTool(BuiltinTool[ShellParams]):
                     del arguments[name]
         return arguments
 
-    def check(self, params: ShellParams, original_names: Mapping[str, str]) -> None:
-        problem = ""
+    def problems(self, params: ShellParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if not params.script.strip():
-            problem = "'command' is empty; give a command line such as 'git status'."
-        elif "\0" in params.command:
-            problem = (
-                "'command' contains a NUL character, which a command line cannot contain. Use an escape, as in "
-                "printf '\\x00'."
-            )
-        elif params.directory is not None and not params.directory.strip():
-            problem = f"'{original_names['directory']}' is empty; omit it to run in the first workspace folder."
-        if problem:
-            raise InvalidToolParamsError(self.name, problem)
+            yield "'command' is empty; give a command line such as 'git status'."
+        if "\0" in params.command:
+            problem = "'command' contains a NUL character, which a command line cannot contain."
+            yield f"{problem} Use an escape, as in printf '\\x00'."
+        if params.directory is not None and not params.directory.strip():
+            yield f"'{original_names['directory']}' is empty; omit it to run in the first workspace folder."
 
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
         parts = [shortened_line(params.script, DESCRIBED_CHARS)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from tools.builtin.file_tools import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -39,8 +39,6 @@ OUTPUT_SCHEMA = object_schema(
 
 
 class SaveMemoryParams(ToolParams):
-    """The fact to remember, and its scope."""
-
     fact: str = Field(max_length=MAX_FACT_CHARS, description="A short sentence, clear on its own.")
     scope: MemoryScope | None = Field(
         default=None, description="project: for this workspace (the default if there is one); global: for all projects."
@@ -67,11 +65,11 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self._files = files or MemoryFiles()
 
-    def check(self, params: SaveMemoryParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: SaveMemoryParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - not needed at startup
 
         if not entry_of(params.fact):
-            raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
+            yield "'fact' is empty; give the fact to remember as a sentence."
 
     def get_description(self, params: SaveMemoryParams, context: ToolContext) -> str:
         scope = self._scope(params, context)

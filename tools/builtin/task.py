@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from tools.agents import MAX_DEPTH, AgentCommand, depth_in, run_agent
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind
-from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError
+from tools.contract.tool_errors import ExecutionDeniedError
 from tools.contract.tool_parameters import ToolParams, foreign, full_schema, published_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
@@ -97,17 +97,12 @@ class TaskTool(BuiltinTool[TaskParams]):
             arguments["subagent_type"] = matches[0] if len(matches) == 1 else agent_name
         return arguments
 
-    def check(self, params: TaskParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: TaskParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
-            raise InvalidToolParamsError(
-                self.name,
-                f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' must be one of: {names}.",
-            )
+            yield f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' must be one of: {names}."
         if not params.prompt.strip() or "\0" in params.prompt:
-            raise InvalidToolParamsError(
-                self.name, "'prompt' is empty or contains a NUL character; describe the task as text."
-            )
+            yield "'prompt' is empty or contains a NUL character; describe the task as text."
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"

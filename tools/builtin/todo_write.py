@@ -7,7 +7,7 @@ runs. A plan needs no file on disk, and replicas of the server need not share th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal, cast, get_args
 
@@ -106,10 +106,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept Gemini CLI's form of todos.
-
-        A todo without an id gets its number in the list as its id, or the next free number.
-        """
+        """Accept Gemini CLI's form of todos. A todo without an id gets its number in the list, or the next free one."""
         raw_todos = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(raw_todos, list) or len(cast("list[Any]", raw_todos)) > MAX_TODOS:
             return arguments
@@ -121,10 +118,8 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
             todos[index] = fields
             description = fields.pop("description", None)  # Gemini CLI's name for `content`
             if description is not None and fields.setdefault("content", description) != description:
-                raise InvalidToolParamsError(
-                    self.name,
-                    "'content' and 'description' are the same field of a todo, but their values differ; give only one.",
-                )
+                problem = "'content' and 'description' are the same field of a todo, but their values differ"
+                raise InvalidToolParamsError(self.name, f"{problem}; give only one.")
             if isinstance(identity := coerce(fields.get("id"), {"type": "string"}), str):
                 used_ids.add(identity)
         for number, todo in enumerate(todos, start=1):
@@ -134,18 +129,15 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         arguments["todos"] = todos
         return arguments
 
-    def check(self, params: TodoWriteParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: TodoWriteParams, original_names: Mapping[str, str]) -> Iterator[str]:
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
-            problem = ""
             if not todo.content.strip():
-                problem = f"todo {number} has no content; say what to do."
-            elif not todo.id.strip():
-                problem = f"the id of todo {number} is blank; give another, or omit it."
-            elif todo.id in seen:
-                problem = f"the id '{one_line(todo.id)}' is used more than once; give each todo its own."
-            if problem:
-                raise InvalidToolParamsError(self.name, problem)
+                yield f"todo {number} has no content; say what to do."
+            if not todo.id.strip():
+                yield f"the id of todo {number} is blank; give another, or omit it."
+            if todo.id in seen:
+                yield f"the id '{one_line(todo.id)}' is used more than once; give each todo its own."
             seen.add(todo.id)
 
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -75,20 +75,17 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
             return arguments
         urls = _urls_in(prompt)
         if not urls:
-            raise InvalidToolParamsError(
-                self.name, "'url' is missing, and 'prompt' contains no URL either. Give url='https://...'."
-            )
+            problem = "'url' is missing, and 'prompt' contains no URL either. Give url='https://...'."
+            raise InvalidToolParamsError(self.name, problem)
         return {**arguments, "url": urls[0]}
 
-    def check(self, params: WebFetchParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: WebFetchParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.web.address_guard import UrlError  # noqa: PLC0415 - loaded on first use
 
         try:
             _target(params)
         except UrlError as error:
-            raise InvalidToolParamsError(
-                self.name, f"'url' {brief(params.url)!r}: {error}. Give a URL like https://example.org/page."
-            ) from None
+            yield f"'url' {brief(params.url)!r}: {error}. Give a URL like https://example.org/page."
 
     def get_description(self, params: WebFetchParams, context: ToolContext) -> str:
         part = f" (from character {params.start_index})" if params.start_index else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief
@@ -67,19 +67,16 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Return True if a provider is set up."""
         return bool(self._settings.providers)
 
-    def check(self, params: WebSearchParams, original_names: Mapping[str, str]) -> None:
-        provider, names, problem = params.provider, self._settings.names, ""
+    def problems(self, params: WebSearchParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        provider, names = params.provider, self._settings.names
         if not params.query.strip():
-            problem = f"'{original_names['query']}' is empty; give a few words to search for."
-        elif provider is not None and not provider.strip():
-            problem = "'provider' is empty; omit it for the default."
-        elif provider is not None and names and _provider_name(params) not in names:
-            problem = f"the provider '{brief(provider)}' is not set up. Available: {', '.join(names)}."
-        if problem:
-            raise InvalidToolParamsError(self.name, problem)
+            yield f"'{original_names['query']}' is empty; give a few words to search for."
+        if provider is not None and not provider.strip():
+            yield "'provider' is empty; omit it for the default."
+        if provider is not None and names and _provider_name(params) not in names:
+            yield f"the provider '{brief(provider)}' is not set up. Available: {', '.join(names)}."
 
     def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
         provider_note = f" with {brief(params.provider.strip())}" if params.provider is not None else ""

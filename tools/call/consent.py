@@ -184,11 +184,7 @@ def choices_for(
 
 
 def question_of(judgement: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """Build the question for a call that needs consent.
-
-    Raises:
-        ExecutionDeniedError: The action is too long to show in full.
-    """
+    """Build the question for a call. Raises an `ExecutionDeniedError` if the action is too long to show in full."""
     tool, details = judgement.tool, judgement.details
     if details is None:
         # The tool has no question of its own.
@@ -217,12 +213,7 @@ def question_of(judgement: Judgement, arguments: Mapping[str, Any], description:
 async def require_consent(
     answer: Answer | Unavailable, judgement: Judgement, context: ToolContext, policy: PermissionPolicy
 ) -> None:
-    """Return only if there is consent and it is still valid.
-
-    Raises:
-        ExecutionDeniedError: There is no consent, or it is no longer valid. The message gives the reason and says what
-            to do.
-    """
+    """Raise an `ExecutionDeniedError`, which says why and what to do, unless there is consent that is still valid."""
     tool, permission = judgement.tool, judgement.permission
     # If the question is from the model, the tool itself reports the answer or its absence.
     if not isinstance(judgement.details, AskUserConfirmation):

@@ -72,8 +72,6 @@ _SHARED_APPROVAL = Permission(
 
 @dataclass(slots=True)
 class ToolRunner:
-    """Runs every call."""
-
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
     save_rules: SaveRules | None = None  # saves permanent rules, if they can be saved
@@ -163,11 +161,7 @@ class ToolRunner:
         return replace(context, answer=answer, confirmed=judgement.details, view=judgement.permission.view), lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
-        """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
-
-        Raises:
-            ToolError: The call cannot succeed.
-        """
+        """Steps 3 to 5: decide about a call, and why. Changes nothing. Raises a `ToolError` if it cannot succeed."""
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
         request = PermissionRequest(

@@ -28,10 +28,7 @@ MAX_UNKNOWN = 1_000  # maximum number of properties of one object; no model send
 
 
 class ToolParams(BaseModel):
-    """Base class of the parameter models.
-
-    The models are strict, because `coerce`, not pydantic, decides which values may be converted.
-    """
+    """Base class of the parameter models. They are strict, because `coerce` decides which values may be converted."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}

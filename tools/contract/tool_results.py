@@ -15,8 +15,6 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A piece of text for the model."""
-
     text: str
 
 

@@ -117,11 +117,7 @@ class CommandPaths:
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Return True if a rule can allow a simple command.
-
-        A rule can do so if the simple command works in the workspace, and no part of the whole command uses files in
-        `/tmp`.
-        """
+        """True if a rule can allow a simple command: it works in the workspace, and nothing uses files in `/tmp`."""
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 

@@ -89,10 +89,7 @@ class PolicyRequest:
     is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
     def hidden_files(self) -> HiddenFiles:
-        """Find the files that are currently hidden from commands.
-
-        In yolo mode, agent-ignore files hide nothing from commands.
-        """
+        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide none."""
         hidden_files = self.scanner.scan(self.workspace, self.rules)
         if self.mode is not ApprovalMode.YOLO:
             return hidden_files
@@ -187,10 +184,7 @@ class _CommandPolicy:
         )
 
     def _exemption(self) -> str:
-        """Return why the command may run without consent, or an empty string if it may not.
-
-        Even if the result is not empty, there can be reasons to ask.
-        """
+        """Return why the command may run without consent, or an empty string. Even so, there can be reasons to ask."""
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
         if self._allowing_rules and self._needs is None:
@@ -655,10 +649,7 @@ class _CommandPolicy:
         return self._request.scanner.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named_path: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules that apply to a named path.
-
-        A rule that asks also applies if it covers everything in a named folder.
-        """
+        """Yield the file rules about a named path. A rule that asks also applies if it covers a whole named folder."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named_path.may_be_written if is_asking else named_path.is_written

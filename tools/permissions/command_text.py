@@ -566,10 +566,7 @@ def _byte_after(node: Node, source: bytes) -> bytes:
 
 
 def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes in a here-document, and those after its delimiter on the same line.
-
-    Returns `None` if bash may end the here-document elsewhere.
-    """
+    """Return the nodes in a here-document and beside its delimiter, or `None` if bash may end it elsewhere."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None

@@ -49,10 +49,7 @@ MAX_ID_BYTES = 256 * 1024  # bytes to read of each such file
 
 
 def store_of(folder: str) -> str | None:
-    """Return the real path of the folder where git stores a work tree's data, or `None`.
-
-    A bare repository is its own store.
-    """
+    """Return the real path of the folder with a work tree's data, or `None`. A bare repository is its own store."""
     exclude = exclude_file(folder)  # `info/exclude`, which is in the store even for linked worktrees
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None

@@ -158,10 +158,7 @@ class _FolderRules(NamedTuple):
 
 
 class _Patterns:
-    """The rules for a walk.
-
-    Almost no name matches any rule, so the rules of each group are first tested together, if possible.
-    """
+    """The rules for a walk. Few names match any, so the rules of each group are first tested together if possible."""
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0

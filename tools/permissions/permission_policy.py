@@ -62,10 +62,7 @@ class Rights:
     prefix: str = ""  # what the token's issuer puts before each scope
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
-
-        Empty if the token lacks no scope that the tool needs.
-        """
+        """Return the scope that a tool needs but the token lacks, with the issuer's prefix, or an empty string."""
         if self.scopes is None:
             return ""
         if tool.server:
@@ -133,10 +130,7 @@ class PermissionPolicy:
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
-        """Switch a tool on or off until the server stops.
-
-        If it is on, the rules and the profile decide whether it is offered.
-        """
+        """Switch a tool on or off until the server stops. If on, the rules and the profile decide if it is offered."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
         self.rules = replace(self.rules)  # invalidates the caches for the old rules
 
@@ -311,10 +305,7 @@ class PermissionPolicy:
         ), hidden_files.problem
 
     def rules_of(self, rights: Rights, grants: Sequence[str] = ()) -> Rules:
-        """Return the rules for a client: the operator's, those of its token, and its grants.
-
-        Returns the same object until one of the three changes.
-        """
+        """Return the rules of the operator, the token and the grants; the same object until one of these changes."""
         if not grants and rights is ALL_RIGHTS:  # the usual case
             return self.rules
         key = tuple(grants), rights

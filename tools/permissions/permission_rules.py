@@ -29,10 +29,7 @@ class MalformedRuleError(ValueError):
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Return True if `text` matches `pattern`, in which `*` stands for any text, even an empty string.
-
-    Takes linear time.
-    """
+    """Return True if `text` matches `pattern`, in which `*` stands for any text, even none. Takes linear time."""
     first, *pieces = pattern.split(ANYTHING)
     if not pieces:
         return text == pattern

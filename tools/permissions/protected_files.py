@@ -124,10 +124,7 @@ _SHORT_NAMES = {"git~1": REPOSITORY}  # the 8.3 short name of `.git` on Windows
 
 @lru_cache(1_024)  # most names are checked repeatedly, such as those of parent folders
 def folded(name: str) -> str:
-    """Normalise a name as lenient file systems do.
-
-    Ignores case, invisible characters, NTFS streams, and dots and spaces at the end.
-    """
+    """Fold a name as lenient file systems do: case, invisible characters, NTFS streams, dots and spaces at the end."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     bare = visible.partition(":")[0].rstrip(". ")
