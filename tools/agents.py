@@ -1,8 +1,4 @@
-"""The operator's agents: programs that receive a task and print their answer.
-
-An `AgentCommand` is created from each agent's settings. `run_agent` has an agent perform a task, and returns the
-answer.
-"""
+"""The operator's agents: programs that receive a task and print their answer."""
 
 from __future__ import annotations
 
@@ -63,10 +59,7 @@ class AgentCommand:
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """Return the nesting depth of the agent that started a server with this environment, or 0 if no agent did.
-
-    An invalid value counts as `MAX_DEPTH`.
-    """
+    """Return how deeply the agent that started a server is nested: 0 for none, `MAX_DEPTH` for an invalid value."""
     value = environment.get(DEPTH_VARIABLE) or "0"
     return int(value) if value.isascii() and value.isdigit() and len(value) == 1 else MAX_DEPTH
 

@@ -54,10 +54,7 @@ class Skill:
         return os.path.dirname(self.location.path)
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
-        """Return the files in the skill's folder, except the main file, and whether more files exist. Blocking.
-
-        At most `MAX_FILES` are returned, and symlinks are not followed.
-        """
+        """Return up to `MAX_FILES` other files of the skill, without symlinks, and whether there are more. Blocking."""
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         paths: list[str] = []

@@ -44,8 +44,6 @@ class WebFetchParams(ToolParams):
 
 
 class WebFetchTool(BuiltinTool[WebFetchParams]):
-    """Fetches a page. The fetcher is created by the first call and then reused."""
-
     name = "web_fetch"
     title = "Fetch web page"
     display_name = "WebFetch"

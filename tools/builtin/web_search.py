@@ -38,10 +38,7 @@ class WebSearchParams(ToolParams):
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web with the operator's settings. When the settings change, a new tool object is created.
-
-    The URL opener is created by the first call and then reused.
-    """
+    """Searches the web. When the operator's settings change, a new tool object is created."""
 
     name = "web_search"
     title = "Search the web"

@@ -1,15 +1,8 @@
 """The errors of tool calls. Messages address the reader who has to act next.
 
 A `ToolError` carries a stable code and a message for the model: what failed, with which value, why, and what to do.
-Nothing else about an exception reaches a client.
-
-    ToolError
-    ├── InvalidToolParamsError     the arguments do not fit the tool
-    ├── ToolNotRegisteredError     no tool has this name
-    ├── ExecutionDeniedError       a rule, a mode or a person refused
-    └── PathNotInWorkspaceError    the path is outside every workspace folder
-
-A shortage of resources (memory, threads, processes, descriptors) is reported in the same way everywhere.
+Nothing else about an exception reaches a client. A shortage of resources (memory, threads, processes, descriptors) is
+reported in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -137,11 +130,7 @@ UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 
 
 class ExhaustedError(ToolError):
-    """The machine lacks a resource that the call needs, or this process has reached its limit for the resource.
-
-    `shortage` names the resource, in a sentence without a period. `effect` is a sentence that says whether the call may
-    have had an effect.
-    """
+    """A resource is short. `shortage` names it in a clause; `effect` says whether the call may have had an effect."""
 
     def __init__(self, shortage: str, effect: str = NOTHING_DONE) -> None:
         super().__init__(

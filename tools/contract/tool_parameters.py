@@ -1,7 +1,4 @@
-"""Turns a model's arguments into validated parameters, and explains errors.
-
-Also accepts alternative names for parameters, and some values of other types.
-"""
+"""Turns a model's arguments, under any accepted name, into validated parameters, and explains errors."""
 
 from __future__ import annotations
 

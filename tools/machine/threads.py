@@ -276,10 +276,7 @@ class Threads:
         return next_job
 
     def _check_waiting(self) -> None:
-        """Assign a thread to work that has waited too long.
-
-        If all threads are busy with abandoned work, queued work fails after `CHECK_SECONDS`.
-        """
+        """Assign a thread to work that has waited too long. If all are stuck, it fails after `CHECK_SECONDS`."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -312,10 +309,7 @@ THREADS = Threads()  # the threads of this process; for the blocking work of a c
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve host names in the threads of `THREADS`.
-
-    If the event loop had threads of its own, it would wait for them at shutdown.
-    """
+    """Let the event loop resolve host names in the threads of `THREADS`. It would wait for its own at shutdown."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class SharedExecutor(ThreadPoolExecutor):

@@ -1,8 +1,8 @@
 """Decides whether a shell command may run, and in which view of the machine.
 
-The words of a command decide which rule applies and what a person is asked. The view limits what the command can do,
-even if the words were misunderstood. Without a sandbox, only a short list of read-only commands runs without consent,
-unless a rule or the mode allows more.
+The words decide which rule applies and what a person is asked; the view limits the command even if they were
+misunderstood. Without a sandbox, only a short list of read-only commands runs without consent, unless a rule or the
+mode allows more.
 
     denied by a rule                            refused
     only reads                                  reading view; needs consent if it names a path outside the workspace

@@ -1,8 +1,7 @@
 """Uses a bash grammar to parse a shell command into its simple commands, at any depth.
 
 Nothing is expanded: a word whose value depends on an expansion is unknown. Options are interpreted only if another
-command may follow them, as with `env` and `sh -c`. The words decide which rules apply and what a person is asked. The
-view limits what the command can do, even if its words were misunderstood.
+command may follow them, as with `env` and `sh -c`.
 
 The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
 as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different

@@ -418,11 +418,7 @@ class _Walk:
     def _hidden_in(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
-        """Return what is hidden in a folder.
-
-        Also return, for each hidden entry, the kinds of results for which the entry need not be searched, keyed by the
-        entry's name.
-        """
+        """Return what is hidden in a folder, and the covered kinds of results of hidden entries, keyed by name."""
         hidden_entries: list[tuple[int, HiddenFile]] = []
         covered_bits: dict[str, int] = {}
         for name, by_bit in self._hiding_rules(place, scope, names, folders).items():
@@ -543,10 +539,7 @@ class _RuleTree:
             walk.go(scan, _Place(real, None, 0, depth=depth))
 
     def hides_any(self, hidden_files: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
-
-        `hidden_files` are the results of the scan. The paths are relative to `top`, the top folder of a work tree.
-        """
+        """Return True if a rule or agent-ignore file hides any of these paths below `top`, even one that is missing."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READ_BITS]
         hidden_paths = {file.path for file in hidden_files.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
@@ -607,11 +600,7 @@ class HiddenFileScanner:
         return tree.scan() if tree is not None else HiddenFiles()
 
     def stores_hidden(self, workspace: Workspace, hidden_files: HiddenFiles, rules: Rules) -> tuple[str, ...]:
-        """Return the real paths of the repository data folders in which hidden files are stored. Blocking.
-
-        Checks the repositories around and inside the workspace folders. The result includes repositories that cannot be
-        checked.
-        """
+        """Return the real paths of the repositories that store hidden files, or that cannot be checked. Blocking."""
         tree = self._tree(workspace, rules)
         # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk, because
         # agent-ignore files mostly name build output, which is not committed.

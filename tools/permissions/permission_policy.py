@@ -193,10 +193,7 @@ class PermissionPolicy:
         return permission, True
 
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
-        """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects.
-
-        Pass no subjects if `judge_alone` finds that they do not matter.
-        """
+        """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects."""
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is None:
             return next(self._decisions(request, subjects), None)

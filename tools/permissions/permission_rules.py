@@ -117,10 +117,7 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Parse the path pattern of a rule.
-
-    In a rule that denies or asks (`forbids`), a pattern without a slash also matches outside the workspace.
-    """
+    """Parse the path pattern of a rule, which denies or asks if `forbids` is true."""
     pattern, base = text.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -325,11 +322,7 @@ class Rules:
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """Return a function that finds the rule that hides a path in a workspace.
-
-    Returns `None` if no deny or ask rule about reading has a path pattern. Used for searches, which show lines of files
-    without asking the user.
-    """
+    """Return a function that finds the rule that hides a path from searches, or `None` if no rule may hide one."""
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
