@@ -44,7 +44,7 @@ from server.upstreams.relay.relayed_results import LargeResults
 from server.upstreams.resource_and_prompt_router import Dependencies, OwnOffer, ResourceAndPromptRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.todo_write import TodoLists
-from tools.builtin.web_search import WebSearchTool
+from tools.builtin.web import WebSearchTool
 from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
