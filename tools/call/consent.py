@@ -135,10 +135,11 @@ def grants_for(
                 is_inside = workspace.holds(subject.path)
                 place = workspace.at(subject.path).root if is_inside else subject.path
                 titles[place] = f"edits {'in' if is_inside else 'of'} {place}"
-        literal = [(literal_path(place), titles[place]) for place in sorted(titles)]
-        if any(path is None for path, _ in literal):
-            return ()
-        grants = tuple(Grant(f"Edit({path})", title) for path, title in literal)
+        grants = ()
+        for place in sorted(titles):
+            if (path := literal_path(place)) is None:
+                return ()
+            grants = (*grants, Grant(f"Edit({path})", titles[place]))
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):

@@ -81,16 +81,11 @@ class ToolRunner:
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
     ) -> ToolResult | Question:
-        """Run one call. If `has_answer` is true, this run has the answer to an earlier question.
+        """Return the result of one call, even of a failed one, or a question for the client.
 
-        Grants from other processes were looked up before that question and are not looked up again.
-
-        Returns:
-            The result, even of a failed call, or a question for the client. Once the question is answered, run the same
-            call again with the answer.
-
-        Raises:
-            ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
+        Once the question is answered, run the same call again with the answer and with `has_answer`. Grants from other
+        processes are then not looked up again. Raises a `ToolNotRegisteredError`, which is a protocol error, if no tool
+        has the name; all other failures are results.
         """
         tool = self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
@@ -115,7 +110,18 @@ class ToolRunner:
             elif permission.view is not None or judgement.is_granted:
                 context = replace(context, view=permission.view, is_granted=judgement.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
-            result = await _execute(judgement, context, description)
+            if context.progress is no_progress:
+                result = await tool.execute(judgement.params, context)
+            else:
+                progress = LateProgress(context.progress, description)
+                try:
+                    result = await tool.execute(judgement.params, replace(context, progress=progress.report))
+                finally:
+                    await progress.end()
+            digest = result.structured.get("sha256") if result.structured is not None else None
+            if permission.verdict is Verdict.ASK and digest is not None:
+                # Consent covers the text that was written, not what another program may put in its place later.
+                context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
@@ -206,24 +212,6 @@ class ToolRunner:
         return Judgement(tool, params, permission, details, choices, written_paths, state)
 
 
-async def _execute(judgement: Judgement, context: ToolContext, description: str) -> ToolResult:
-    if context.progress is no_progress:
-        result = await judgement.tool.execute(judgement.params, context)
-    else:
-        progress = LateProgress(context.progress, description)
-        try:
-            result = await judgement.tool.execute(judgement.params, replace(context, progress=progress.report))
-        finally:
-            progress.timer.cancel()
-            if progress.report_task is not None:  # most calls end before their first report
-                await progress.end()
-    digest = result.structured.get("sha256") if result.structured is not None else None
-    if judgement.permission.verdict is Verdict.ASK and digest is not None:
-        # Consent covers the text that was written, not what another program may put in its place later.
-        context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
-    return result
-
-
 class LateProgress:
     """Reports the progress of one call, unless the call finishes quickly.
 
@@ -235,28 +223,30 @@ class LateProgress:
     def __init__(self, progress: Progress, description: str) -> None:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
-        self.report_task: asyncio.Task[None] | None = None
+        self._report_task: asyncio.Task[None] | None = None
         self._last_report = 0.0  # when progress was last reported
-        self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
+        self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
         """Send a report at once. Until the first reports have been sent, store the latest after the first one."""
-        if self.report_task is not None and self.report_task.done():
+        if self._report_task is not None and self._report_task.done():
             await self._send(progress, total, message)
         else:
             self._waiting[1:] = [(progress, total, message)]
 
     async def end(self) -> None:
         """Stop reporting and wait until enough time has passed since the last report."""
-        if self.report_task is not None:
-            await asyncio.wait([self.report_task], timeout=REPORT_GAP_SECONDS)
-            self.report_task.cancel()
+        self._timer.cancel()
+        if self._report_task is None:  # most calls end before their first report
+            return
+        await asyncio.wait([self._report_task], timeout=REPORT_GAP_SECONDS)
+        self._report_task.cancel()
         delay = self._last_report + REPORT_GAP_SECONDS - monotonic()
         if delay > 0:
             await anyio.sleep(delay)
 
     def _start(self) -> None:
-        self.report_task = asyncio.create_task(self._send_waiting())
+        self._report_task = asyncio.create_task(self._send_waiting())
 
     async def _send_waiting(self) -> None:
         while self._waiting:

@@ -273,8 +273,7 @@ def can_be_shown(command: str) -> bool:
 
 def fenced(text: str, language: str) -> str:
     """Return the text in a Markdown fence that the text itself cannot close."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = max(re.findall(r"`{3,}", text), key=len, default="``") + "`"
     return f"{fence}{language}\n{text}\n{fence}"
 
 

@@ -226,13 +226,10 @@ class Threads:
                 return False
             self._add_thread()
         self._busy += 1
-        self._job_queue.put(self._take_next())
-        return True
-
-    def _take_next(self) -> _Job[Any]:
         job = self._waiting.popleft()
         self._last_start = job.inbox.loop.time()
-        return job
+        self._job_queue.put(job)
+        return True
 
     def _add_thread(self) -> None:
         start_thread(self._work)
@@ -262,7 +259,8 @@ class Threads:
             job.is_over = True
             self._stuck -= job.is_abandoned
             if self._waiting:
-                next_job = self._take_next()
+                next_job = self._waiting.popleft()
+                self._last_start = next_job.inbox.loop.time()
                 # The next work may take any amount of time, so the outcome of `job` is held back only if the event loop
                 # will check for outcomes soon.
                 soon = self._last_start + QUEUE_SECONDS
