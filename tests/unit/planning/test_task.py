@@ -16,8 +16,8 @@ import pytest
 
 from tests.processes import CEILING, needs_proc
 from tests.tables import all_cases
-from tools.agents import DEPTH_VARIABLE, AgentCommand, read_answer
-from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
+from tools.agents import DEPTH_VARIABLE, AgentCommand
+from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool, read_answer
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
