@@ -56,8 +56,6 @@ _AUTHORITY_ENDS = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
 # Only a user part with one of these characters can be mistaken for a host, so `ssh://git@host` is not misleading
 _HOST_LIKE = re.compile("[.%\u3002\uff0e\uff61]")
-_CONTROL_PICTURES = 0x2400
-_LAST_C0 = 0x1F
 
 
 def visible(text: str) -> str:
@@ -67,7 +65,7 @@ def visible(text: str) -> str:
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())
-        return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
+        return chr(0x2400 + code) if code < 0x20 else f"<U+{code:04X}>"  # as a control picture, if there is one
 
     return UNSEEN.sub(mark, text)
 

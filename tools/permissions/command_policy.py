@@ -79,21 +79,20 @@ class PolicyRequest:
     """A command, and the other facts on which the decision about it depends."""
 
     command: CommandSubject
-    rules: Rules
+    rules_now: Callable[[], Rules]  # returns the current rules, which may change before the command starts
     mode: ApprovalMode
     workspace: Workspace
     guarded_paths: GuardedPaths
     scanner: HiddenFileScanner
     home: str
-    rules_now: Callable[[], Rules]  # returns the current rules, which may change before the command starts
     is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
-    def hidden_files(self) -> HiddenFiles:
+    def hidden_files(self, rules: Rules) -> HiddenFiles:
         """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide none."""
-        hidden_files = self.scanner.scan(self.workspace, self.rules)
+        hidden_files = self.scanner.scan(self.workspace, rules)
         if self.mode is not ApprovalMode.YOLO:
             return hidden_files
-        return replace(hidden_files, ignored=(), problem=hidden_files.problem if self.rules.are_about_files else "")
+        return replace(hidden_files, ignored=(), problem=hidden_files.problem if rules.are_about_files else "")
 
 
 def judge_command(request: PolicyRequest) -> Permission:
@@ -133,7 +132,7 @@ class _CommandPolicy:
         self._all_commands = (*text.commands, *text.inner)
         self._paths = CommandPaths(request.command, text, request.workspace, request.home)
         self._needs = request.command.needs
-        self._rules = request.rules
+        self._rules = request.rules_now()
         self._site = request.command.site
         self._roots = request.workspace.roots
         self._is_plan = request.mode is ApprovalMode.PLAN
@@ -535,14 +534,14 @@ class _CommandPolicy:
         request = self._request
 
         def current_restrictions() -> FileRestrictions:
-            current_request = replace(request, rules=request.rules_now())
-            hidden_files = current_request.hidden_files()
+            rules = request.rules_now()
+            hidden_files = request.hidden_files(rules)
             if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):
                 raise ExecutionDeniedError(
                     "The command was not run: rules hide files from it, but that cannot be enforced: "
                     f"{hidden_files.problem}. Try again; if it keeps failing, tell the user."
                 )
-            return restrict(hidden_files, current_request.rules)
+            return restrict(hidden_files, rules)
 
         restrictions_now = restrict(self._hidden, self._rules)
         return replace(view, restrictions=restrictions_now, current_restrictions=current_restrictions)
@@ -642,7 +641,7 @@ class _CommandPolicy:
 
     @cached_property
     def _hidden(self) -> HiddenFiles:
-        return self._request.hidden_files()
+        return self._request.hidden_files(self._rules)
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:

@@ -205,13 +205,12 @@ class PermissionPolicy:
         return judge_command(
             PolicyRequest(
                 command,
-                self.rules_of(request.rights, request.grants),
+                partial(self.rules_of, request.rights, request.grants),
                 request.mode,
                 request.workspace,
                 self.guarded,
                 self._scanner,
                 self.home,
-                partial(self.rules_of, request.rights, request.grants),
                 is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
             )
         )
