@@ -17,8 +17,7 @@ import pytest
 
 from tests.harness import PEERS
 from tools.builtin.edit import WriteFileTool
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType

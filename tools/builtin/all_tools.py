@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.edit import EditTool, NotebookEditTool, WriteFileTool
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.lsp import LspTool
 from tools.builtin.plan_mode import EnterPlanModeTool, ExitPlanModeTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
