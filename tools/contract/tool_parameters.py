@@ -61,11 +61,8 @@ def rename(
     absent, and so does an empty value of a parameter that is not in `required`. A call may give one parameter under two
     names only if the values are equal.
 
-    Returns:
-        The arguments under canonical names, and the canonical names mapped to the names that the call used.
-
-    Raises:
-        InvalidToolParamsError: Two names of one parameter have different values, or there are too many properties.
+    Returns the arguments under canonical names, and the canonical names mapped to the names that the call used. Raises
+    an `InvalidToolParamsError` if two names of one parameter have different values, or there are too many properties.
     """
     if len(arguments) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
@@ -165,9 +162,8 @@ def _from_text(text: str, target_type: str) -> Any:
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
-    Raises:
-        InvalidToolParamsError: Arguments are invalid, or there are too many of them to check. The message names up to
-            five invalid properties and the properties that are accepted.
+    If arguments are invalid, or there are too many of them to check, an `InvalidToolParamsError` names up to five
+    invalid properties and the properties that are accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]

@@ -161,17 +161,15 @@ class Threads:
     def begin(self, work: Callable[[], OutcomeT]) -> asyncio.Future[OutcomeT]:
         """Submit work that is never abandoned.
 
-        Raises:
-            ExhaustedError: There is no thread, and the system cannot create one.
-            RuntimeError: The pool is closed.
+        Raises an `ExhaustedError` if there is no thread and the system cannot create one, and a `RuntimeError` if the
+        pool is closed.
         """
         return self._submit(work).future
 
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
-        Raises:
-            ExhaustedError: The system cannot create a thread, or all threads are still busy with abandoned work.
+        Raises an `ExhaustedError` if the system cannot create a thread, or all are still busy with abandoned work.
         """
         job = self._submit(work)
         try:
@@ -332,10 +330,8 @@ def lend_threads() -> None:
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
     """Run a call's blocking work in a thread. If the call is cancelled, the work is abandoned.
 
-    The work should check `signal` between steps, so that it stops after a cancellation.
-
-    Raises:
-        ToolError: `cancelled` if the signal is already set; `resources_exhausted` if no thread is available.
+    The work should check `signal` between steps, so that it stops after a cancellation. Raises a `ToolError`:
+    `cancelled` if the signal is already set, `resources_exhausted` if no thread is available.
     """
     signal.raise_if_aborted()
     try:

@@ -160,10 +160,7 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(command: SimpleCommand) -> bool:
-    """Return True if a command is `rg` or has an option such as `-r`, so it may search folders.
-
-    Programs that are not on the short list may be missed.
-    """
+    """Return True if a command of the short list is `rg` or has an option such as `-r`, so it may search folders."""
     return command.program == "rg" or any(word and _RECURSIVE.fullmatch(word) for word in command.words[1:])
 
 

@@ -131,10 +131,7 @@ class GitStores:
 
 
 def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
-    """Return all file names stored in a repository, or `None` if unknown.
-
-    Includes names reachable from the object ids at the starts of lines in the files `paths`, such as `FETCH_HEAD`.
-    """
+    """Return all names stored in a repository, also those reachable from ids in the files `paths`, or `None`."""
     ids: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as file:

@@ -119,11 +119,7 @@ class _Pattern(NamedTuple):
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def components_after(self, number: int) -> tuple[str, ...]:
-        """Return the components of the pattern after the first `number` components.
-
-        If the last of the omitted components is `**`, the result begins with this `**`, because it may match further
-        components.
-        """
+        """Return the components after the first `number`, and before them a `**` that may match further components."""
         return self.components[number - (number > 0 and self.components[number - 1] == "**") :]
 
 
@@ -180,11 +176,7 @@ class _Patterns:
     def matching(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
     ) -> Mapping[str, Sequence[_Pattern]]:
-        """Return the patterns that match entries of a folder, keyed by the entry's name.
-
-        Each entry is tested as if it were a folder, as in `Rule.fits_path`. If `by_path_only` is true, rules about
-        names are skipped.
-        """
+        """Return the patterns that match entries of a folder, keyed by name. Each entry is tested as a folder."""
         matches: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
         texts = [*map(bytes_text, names)] if self._groups else []
@@ -214,10 +206,7 @@ class _Patterns:
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the deny and ask rules with path patterns, prepared for scans.
-
-    The rules about reading come before those about changing; in both groups, deny rules come before ask rules.
-    """
+    """Return the deny and ask rules with path patterns: those about reading first, and in each group deny rules first."""
     patterns: list[_Pattern] = []
     for access, deny_bit, ask_bit in (
         (Access.READ, _DENIED, _ASKED),
@@ -513,11 +502,7 @@ class _RuleTree:
         return scan.result()
 
     def _scan_target(self, rule_path: str, real: str, leads: _Leads, scan: _Scan) -> None:
-        """Scan a file or folder whose path matches the leading components of patterns.
-
-        The file or folder (`real`) is outside the workspace, or is the target of a symlink. Rules refer to it by
-        `rule_path`. The results are added to `scan`.
-        """
+        """Scan a file or folder to which leading components of patterns lead. Rules refer to it by `rule_path`."""
         # If the real path is in the workspace, and the same leading components of the same patterns match it, the scan
         # of the workspace finds the same results there.
         if is_inside(real, self.roots) and leads <= self._all_patterns.leading(real):
