@@ -206,7 +206,7 @@ class _Patterns:
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the deny and ask rules with path patterns: reading before changing, and in both groups deny rules first."""
+    """Return the deny and ask rules with path patterns: reading before changing, and in each group deny rules first."""
     patterns: list[_Pattern] = []
     for access, deny_bit, ask_bit in (
         (Access.READ, _DENIED, _ASKED),
