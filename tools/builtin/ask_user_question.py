@@ -184,8 +184,5 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
         replies = [(query.header, texts) for query, texts in zip(params.questions, answer.answers, strict=True)]
         lines = [f"{one_line(header)}: {', '.join(texts) or '(not answered)'}" for header, texts in replies]
-        return ToolResult(
-            llm_content="\n".join(["The user answered:", *lines]),
-            return_display="\n".join(lines),
-            structured={"outcome": "answered", "answers": {header: list(texts) for header, texts in replies}},
-        )
+        structured = {"outcome": "answered", "answers": {header: list(texts) for header, texts in replies}}
+        return ToolResult("\n".join(["The user answered:", *lines]), "\n".join(lines), structured)

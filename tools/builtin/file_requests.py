@@ -95,9 +95,8 @@ class FileResourceTool(PathReader[FileResourceParams]):
                 "total": reading.total,
                 "next_offset": reading.next_offset,
             }
-            return ToolResult(
-                llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
-            )
+            facts = {name: fact for name, fact in facts.items() if fact is not None}
+            return ToolResult(list(reading.parts), facts=facts)
 
         return await run_blocking(context.signal, read_file)
 
@@ -128,8 +127,7 @@ class CompletePathTool(PathReader[CompletePathParams]):
             folder = context.workspace.locate(params.path)
             find = files_containing if params.below else entries_that_start_with
             completions = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
-            return ToolResult(
-                facts={"names": completions.names, "total": completions.total, "partial": completions.partial}
-            )
+            total, is_partial = completions.total, completions.partial
+            return ToolResult(facts={"names": completions.names, "total": total, "partial": is_partial})
 
         return await run_blocking(context.signal, complete)

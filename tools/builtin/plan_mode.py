@@ -107,11 +107,8 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
             note = "From now on, files are edited without asking the user."
         if context.workspace.scratch is not None:
             note += " Plan mode's own /tmp is gone."
-        return ToolResult(
-            llm_content=f"The user approved the plan, and plan mode is off. {note} Start carrying it out.",
-            return_display=params.plan,
-            structured={"approved": True, "approval_mode": mode.value},
-        )
+        content = f"The user approved the plan, and plan mode is off. {note} Start carrying it out."
+        return ToolResult(content, params.plan, {"approved": True, "approval_mode": mode.value})
 
 
 def _refuse_outside(context: ToolContext) -> None:

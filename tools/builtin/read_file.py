@@ -160,11 +160,8 @@ class ReadFileTool(PathReader[ReadFileParams]):
             notes = " (truncated)" if reading.truncated else ""
             notes += " (some lines shortened)" if reading.shortened else ""
             display = f"Read lines {lines}{total} from {location.brief}{notes}"
-        return ToolResult(
-            llm_content=list(reading.parts),
-            return_display=display,
-            facts={key: fact for key, fact in facts.items() if fact is not None},
-        )
+        facts = {key: fact for key, fact in facts.items() if fact is not None}
+        return ToolResult(list(reading.parts), display, facts=facts)
 
 
 MAX_PATHS = 1_000  # maximum number of paths and globs per call

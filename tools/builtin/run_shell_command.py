@@ -167,11 +167,8 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
         if params.is_background:
             job = await runner.start_job(request, jobs_of(context))
-            return ToolResult(
-                llm_content=result_text.job_content(job, await job.running.output.shown()),
-                return_display=f"Background job {job.id}: {job.status}",
-                facts=result_text.job_facts(job),
-            )
+            content = result_text.job_content(job, await job.running.output.shown())
+            return ToolResult(content, f"Background job {job.id}: {job.status}", facts=result_text.job_facts(job))
         state_before: WorkspaceState | None = None
         if context.services.journal is not None and view.kind is not ViewKind.READING:
             state_before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
@@ -185,12 +182,9 @@ class ShellTool(BuiltinTool[ShellParams]):
             message = result_text.timed_out_message(outcome, runner.options.silence_seconds)
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(outcome, params.directory)
-        return ToolResult(
-            # The changes are a content block of their own, because the command's output could contain the same words.
-            llm_content=[*content, TextPart(changes)] if changes else content,
-            return_display=result_text.run_display(outcome),
-            facts=result_text.run_facts(outcome),
-        )
+        # The changes are a content block of their own, because the command's output could contain the same words.
+        content = [*content, TextPart(changes)] if changes else content
+        return ToolResult(content, result_text.run_display(outcome), facts=result_text.run_facts(outcome))
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:

@@ -168,8 +168,5 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
                 break
             lines.append(line)
         items = [todo.model_dump() for todo in todos]
-        return ToolResult(
-            llm_content="\n".join([*lines, *notes]),
-            return_display=TodoListDisplay(tuple(items)),
-            structured={"todos": items, "kept": is_kept, "notes": notes},
-        )
+        structured = {"todos": items, "kept": is_kept, "notes": notes}
+        return ToolResult("\n".join([*lines, *notes]), TodoListDisplay(tuple(items)), structured)

@@ -236,11 +236,9 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             hint = f" Or use another provider: {other_names}." if other_names else ""
             raise ToolError(error.code, f"{error.message}{hint}") from None
         count = len(response.results)
-        return ToolResult(
-            llm_content=format_results(query, provider.title, response),
-            return_display=f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
-            facts={"provider": provider.name, "results": count},
-        )
+        content = format_results(query, provider.title, response)
+        display = f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"'
+        return ToolResult(content, display, facts={"provider": provider.name, "results": count})
 
     def _provider(self, params: WebSearchParams) -> SearchProvider:
         """Return the provider to ask. Raises `no_search_provider` if none is set up."""

@@ -210,15 +210,8 @@ class BaseTool(ABC, Generic[ParamsT]):
     @cached_property
     def traits(self) -> ToolTraits:
         """The facts about this tool on which permission decisions depend."""
-        return ToolTraits(
-            self.name,
-            self.kind,
-            self.rule_names,
-            self.loose_rule_names,
-            read_only=self.behaviour.read_only,
-            is_builtin=self.is_builtin,
-            server=self.alias,
-        )
+        names = self.rule_names, self.loose_rule_names
+        return ToolTraits(self.name, self.kind, *names, self.behaviour.read_only, self.is_builtin, self.alias)
 
     async def make_ready(self, context: ToolContext) -> None:
         """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if that is ready."""
@@ -337,9 +330,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return self.normalise(renamed), original_names
 
     def _about_unknown(self, arguments: Mapping[str, Any], *, is_refused: bool) -> str:
-        return about_unknown(
-            self.name, arguments, self._own_schema, self._spellings, self._foreign, is_refused=is_refused
-        )
+        schema = self._own_schema
+        return about_unknown(self.name, arguments, schema, self._spellings, self._foreign, is_refused=is_refused)
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms of the arguments, if they differ in more than names. Called before validation."""

@@ -170,14 +170,8 @@ class ToolRunner:
         """Steps 3 to 5: decide about a call, and why. Changes nothing. Raises a `ToolError` if it cannot succeed."""
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
-        request = PermissionRequest(
-            tool.traits,
-            client.approval_mode,
-            client.grants or (),
-            workspace,
-            tool.why_asked_again(client.key),
-            context.rights,
-        )
+        mode, grants, asked_again = client.approval_mode, client.grants or (), tool.why_asked_again(client.key)
+        request = PermissionRequest(tool.traits, mode, grants, workspace, asked_again, context.rights)
         subjects: Sequence[Subject] = ()
         # What the call touches may have to be read from disk, so it is judged only if the tool alone does not decide.
         permission, is_settled = self.policy.judge_alone(request)

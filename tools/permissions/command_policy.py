@@ -156,18 +156,14 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(
-                self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, LiftedLimits())
-            )
+            view = self._with_restrictions(view, LiftedLimits())
+            return replace(self._permission(Verdict.ALLOW, exemption), view=view)
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
-        dialog_view = replace(
-            view,
-            seen=tuple(path for path in view.seen if path in question.outside),
-            writable=tuple(path for path in view.writable if path in question.outside),
-            is_git=view.is_git and view.kind is ViewKind.READING,
-            is_asked=False,
-        )
+        seen = tuple(path for path in view.seen if path in question.outside)
+        writable = tuple(path for path in view.writable if path in question.outside)
+        is_git = view.is_git and view.kind is ViewKind.READING
+        dialog_view = replace(view, seen=seen, writable=writable, is_git=is_git, is_asked=False)
         is_explicit = bool(question.settings)
         may_last = not (is_explicit or question.widens_access)
         reason = "; ".join((*question.reasons, *question.remarks))

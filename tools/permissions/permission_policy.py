@@ -202,18 +202,12 @@ class PermissionPolicy:
         from tools.permissions.hidden_files import HiddenFileScanner  # noqa: PLC0415
 
         self._scanner = self._scanner or HiddenFileScanner()
-        return judge_command(
-            PolicyRequest(
-                command,
-                partial(self.rules_of, request.rights, request.grants),
-                request.mode,
-                request.workspace,
-                self.guarded,
-                self._scanner,
-                self.home,
-                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
-            )
+        rules_now = partial(self.rules_of, request.rights, request.grants)
+        is_sandboxed = self.sandboxed_commands or SANDBOXED in request.grants
+        command_request = PolicyRequest(
+            command, rules_now, request.mode, request.workspace, self.guarded, self._scanner, self.home, is_sandboxed
         )
+        return judge_command(command_request)
 
     def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
         """Return the decision on a call that neither rules nor modes decide."""
