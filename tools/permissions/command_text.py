@@ -349,35 +349,32 @@ class _Reader:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _OPAQUE_BUILTINS:
             self._doubt(f"'{name}' runs text as code or changes the meaning of names")
-        text = ""
+        text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
             self.texts += [text] if text and "\0" not in text else []
-        if "\0" in text or text[:1] == "-" or (not text and _evaluates(name, words[1:])):
-            self.result.may_run_more = True
-        for word in words[1:] if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
+        # Whether the program may run something that its arguments do not show
+        if text:
+            runs_more = "\0" in text or text[0] == "-"
+        elif name in SHELLS or name in ("source", "."):
+            is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
+            # The script may be unknown, or be provided by the command itself.
+            file = next((word for word in arguments if not word.startswith("-")), "\0")
+            is_unknown = "\0" in file or file.startswith(_PROVIDED_FOLDERS)
+            runs_more = not is_about_shell and (is_unknown or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments)))
+        elif name in _NAMING_BUILTINS:
+            runs_more = any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
+        elif name in _NAMING_OPTIONS:
+            options = _NAMING_OPTIONS[name].split()
+            runs_more = any(
+                word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
+                for word, next_word in pairwise((*arguments, ""))
+            )
+        else:
+            runs_more = name == "let"
+        self.result.may_run_more = self.result.may_run_more or runs_more
+        for word in arguments if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
             self._doubt_if_sensitive(word)
-
-
-def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Return True if a shell or builtin may run something that its arguments do not show."""
-    if name in SHELLS or name in ("source", "."):
-        if len(arguments) == 1 and arguments[0].startswith("--"):
-            return False  # `--version`, for example, only prints information about the shell
-        # The script may be unknown, or be provided by the command itself.
-        file = next((word for word in arguments if not word.startswith("-")), "\0")
-        return (
-            "\0" in file or file.startswith(_PROVIDED_FOLDERS) or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments))
-        )
-    if name in _NAMING_BUILTINS:
-        return any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
-    if name in _NAMING_OPTIONS:
-        options = _NAMING_OPTIONS[name].split()
-        return any(
-            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
-            for word, next_word in pairwise((*arguments, ""))
-        )
-    return name == "let"
 
 
 def _source(node: Node) -> str:
