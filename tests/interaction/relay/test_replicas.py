@@ -19,7 +19,7 @@ from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
 from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
 from tests.interaction.relay.watching import listening
-from tests.valkey_servers import silent_way, valkey_server
+from tests.valkey_servers import silenceable_proxy, valkey_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -250,7 +250,7 @@ async def test_calls_that_wait_for_the_store_count_among_those_at_work(remote: E
 @pytest.mark.requirement("store.limits")
 async def test_calls_are_not_held_up_one_by_one_by_a_store_that_says_nothing(remote: Entry, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
-        async with silent_way(server.port) as (port, is_silent):
+        async with silenceable_proxy(server.port) as (port, is_silent):
             stores = ValkeyStore(f"valkey://127.0.0.1:{port}", ""), ValkeyStore(server.url, "")
             settings = {"limits": {"callsPerMinute": 1_000}}
             async with two(tmp_path, remote("modern"), stores=stores, settings=settings) as (here, _):
