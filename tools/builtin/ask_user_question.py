@@ -37,18 +37,6 @@ _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ),
 }
 
-OUTPUT_SCHEMA = object_schema(
-    {
-        "outcome": {"type": "string", "enum": list(get_args(Outcome))},
-        "answers": {
-            "type": "object",
-            "description": "The chosen and written answers, keyed by question header; empty if the question was "
-            "skipped. No headers if nobody answered.",
-            "additionalProperties": {"type": "array", "items": {"type": "string"}},
-        },
-    }
-)
-
 
 class AskedOption(ToolParams):
     label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
@@ -113,7 +101,17 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     kind = ToolKind.COMMUNICATE
     behaviour = READS
     params_model = AskUserQuestionParams
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "outcome": {"type": "string", "enum": list(get_args(Outcome))},
+            "answers": {
+                "type": "object",
+                "description": "The chosen and written answers, keyed by question header; empty if the question was "
+                "skipped. No headers if nobody answered.",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            },
+        }
+    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept a single question outside a list, and `multi_select`. Without options, the default type is text."""

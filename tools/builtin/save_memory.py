@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 MAX_FACT_CHARS = 1_500  # the result repeats the fact and must stay below 8 kB in any writing system
 # Key in a call's memo, set if no question was needed because the file already contained the fact
 ALREADY_SAVED = "memory_held_already"
-OUTPUT_SCHEMA = object_schema(
-    {
-        "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
-        "path": {"type": "string", "description": "Real path of the memory file."},
-        "fact": {"type": "string", "description": "The fact as written in the file."},
-        "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
-        "created": {"type": "boolean", "description": "The file did not exist before."},
-        "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
-        "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-    }
-)
 
 
 class SaveMemoryParams(ToolParams):
@@ -60,7 +48,18 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     # The dialogs of Qwen Code and Gemini CLI set these parameters when the user edits the fact. They are ignored,
     # because here the user edits the fact in the consent question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
+            "path": {"type": "string", "description": "Real path of the memory file."},
+            "fact": {"type": "string", "description": "The fact as written in the file."},
+            "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
+            "created": {"type": "boolean", "description": "The file did not exist before."},
+            "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
+            "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
+            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
+        }
+    )
 
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self._files = files or MemoryFiles()

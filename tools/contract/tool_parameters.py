@@ -166,9 +166,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     invalid properties and the properties that are accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
-    unknown = [name for name in arguments if name not in properties]
-    if len(unknown) > MAX_UNKNOWN:
-        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are unknown. {accepted_in(schema)}")
+    if (unknown_count := len(arguments.keys() - properties.keys())) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(tool, f"{unknown_count:,} properties are unknown. {accepted_in(schema)}")
     _refuse_oversized(tool, arguments, schema, model)
     coerced = coerce(arguments, schema)
     _refuse_oversized(tool, coerced, schema, model)
@@ -186,7 +185,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 reason = item["msg"].removeprefix("Value error, ").rstrip(".")
                 problems.append(f"'{path}': {reason}, got {display_value}.")
         problems.append(accepted_in(schema))
-        if unknown:
+        if unknown := [name for name in arguments if name not in properties]:
             problems.append(f"Unknown: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
