@@ -177,7 +177,7 @@ async def _half_requests(world: World, pick: int) -> AsyncGenerator[None]:
                 wire = await stack.enter_async_context(connection(server_of(world, pick).url))
                 await wire.send(request[: len(request) * number // 20])
                 if number % 3 == 0:
-                    wire.say_no_more()
+                    wire.end_output()
                 elif number % 3 == 1:
                     wire.reset()
         yield

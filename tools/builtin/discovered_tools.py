@@ -245,7 +245,7 @@ class Discovery:
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved_names)), ""
         except (DiscoveryError, ToolError) as error:
-            return None, error.message
+            return None, str(error)
         except Exception:
             # The server and all other tools must keep working after any failure.
             logger.exception("the discovery of custom tools failed")
@@ -261,11 +261,8 @@ class Discovery:
             command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
             tools = [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
             self._registry.replace_source(SOURCE, tools)
-            warnings = [*declarations.warnings]
-            if count := declarations.unnamed_warnings:
-                warnings.append(f"Further declarations that were left out or changed: {count:,}.")
-            names = tuple(declarations.tools)
-            self.state = DiscoveryState(DiscoveryStatus.DONE, names, tuple(warnings), seconds=seconds)
+            names, warnings = tuple(declarations.tools), tuple(declarations.warnings)
+            self.state = DiscoveryState(DiscoveryStatus.DONE, names, warnings, seconds=seconds)
             logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)
