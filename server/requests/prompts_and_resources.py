@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -338,7 +338,7 @@ class MemoryResources:
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
         """Return a resource's content for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
-            todos = [asdict(todo) for todo in self.todos.read(context.client.key, context.workspace)]
+            todos = [todo.model_dump() for todo in self.todos.read(context.client.key, context.workspace)]
             if not todos:
                 missing = "There is no todo list now; todo_write creates one."
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
