@@ -250,10 +250,10 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     return Exchange(
         outbound=ctx.outbound,
         params=ctx.params or {},
-        version=ctx.protocol_version,
+        version=ctx.connection.protocol_version,
         capabilities=ctx.connection.capabilities or {},
         client_key=client_key,
-        connection=None if ctx.is_modern else ctx.connection,
+        connection=None if ctx.connection.is_modern else ctx.connection,
         rights=ALL_RIGHTS if principal is None else principal.rights,
         readable_name="" if principal is None else principal.readable_name,
     )

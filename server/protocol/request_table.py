@@ -124,9 +124,11 @@ class McpConnection:
     outbound: Outbound  # sends messages to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
     is_open: bool = False  # whether the client has initialized; until then, most of its requests are refused
-    client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
+    client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version, as received
     capabilities: Json | None = None  # the client's declared capabilities
     state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
+    client_name: str = ""  # the client's name and version for display; empty if it does not give them
+    is_modern: bool = False  # whether it uses the 2026-07-28 revision
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
@@ -140,15 +142,6 @@ class McpConnection:
             except Exception:
                 logger.exception("a callback for the end of a connection failed")
 
-    @property
-    def client_name(self) -> str:
-        """The client's name and version; empty if it does not give them."""
-        name, version = self.client_info.get("name"), self.client_info.get("version")
-        # In the 2026-07-28 revision, this runs before the parameters are validated.
-        if not isinstance(name, str) or not isinstance(version, str):
-            return ""
-        return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
-
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
@@ -160,14 +153,6 @@ class RequestContext:
     connection: McpConnection
     outbound: RequestOutbound  # usable while the request is open
     http_request: HttpRequest | None = None  # the HTTP request that carried this message
-
-    @property
-    def protocol_version(self) -> str:
-        return self.connection.protocol_version
-
-    @property
-    def is_modern(self) -> bool:
-        return self.connection.protocol_version in MODERN
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress."""
@@ -226,15 +211,32 @@ class RequestTable:
         return dict(capabilities[method] for method in capabilities if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
-        """Return the result of a request; an `MCPError` becomes the error response."""
-        result = await self._chain(ctx)
+        """Return the result of a request, in the form of the client's revision.
+
+        Only keys that the client's revision does not have are removed. An `MCPError` becomes the error response.
+        """
+        result: Json = dict(await self._chain(ctx))
+        connection = ctx.connection
         if ctx.method == "initialize":
             params = ctx.params or {}
-            ctx.connection.protocol_version = _negotiated(params)
-            ctx.connection.client_info = as_mapping(params.get("clientInfo"))
-            ctx.connection.capabilities = capabilities_of(params.get("capabilities"))
-            ctx.connection.is_open = True
-        return result_for_client(ctx.method, dict(result), ctx.protocol_version)
+            connection.protocol_version = _negotiated(params)
+            connection.client_info = as_mapping(params.get("clientInfo"))
+            connection.client_name = display_name(connection.client_info)
+            connection.capabilities = capabilities_of(params.get("capabilities"))
+            connection.is_open = True
+        result_meta = as_mapping(result.get("_meta"))
+        if result.get("_meta", result_meta) is None:  # some servers write null, which no client accepts
+            del result["_meta"]
+        if not connection.is_modern:
+            if SERVER_INFO_META_KEY not in result_meta and _OF_2026.isdisjoint(result):
+                return result
+            meta = {key: value for key, value in result_meta.items() if key != SERVER_INFO_META_KEY}
+            fields = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+            return {**fields, "_meta": meta} if meta else fields
+        base: Json = {"resultType": "complete"}
+        if ctx.method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+            base |= NEVER_CACHED
+        return {**base, **result, "_meta": {**result_meta, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
     @cached_property
     def _chain(self) -> CallNext:
@@ -247,7 +249,7 @@ class RequestTable:
     async def take_notification(self, ctx: RequestContext) -> None:
         """Handle a notification; one that is malformed, unknown, too early or of revision 2026-07-28 is dropped."""
         is_malformed = not isinstance(as_mapping(ctx.params).get("_meta", {}), dict)
-        if is_malformed or ctx.is_modern:
+        if is_malformed or ctx.connection.is_modern:
             logger.debug("a notification was dropped")
             return
         if ctx.method == "notifications/initialized":
@@ -257,9 +259,9 @@ class RequestTable:
 
     async def _handle(self, ctx: RequestContext) -> Mapping[str, Any]:
         versions, handler = self._requests.get(ctx.method, (frozenset[str](), None))
-        if handler is None or ctx.protocol_version not in versions:
+        if handler is None or ctx.connection.protocol_version not in versions:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
-        check_params(ctx.method, ctx.protocol_version, ctx.params)
+        check_params(ctx.method, ctx.connection.protocol_version, ctx.params)
         if not ctx.connection.is_open and ctx.method not in BEFORE_HANDSHAKE:
             raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "")
         return await handler(ctx)
@@ -296,35 +298,18 @@ def input_required(requests: Json, state: str) -> Json:
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
-def result_for_client(method: str, result: Json, version: str) -> Json:
-    """Convert a result from this server or an upstream to the client's revision.
-
-    Only keys that the client's revision does not have are removed.
-    """
-    result_meta = as_mapping(result.get("_meta"))
-    if result.get("_meta", result_meta) is None:  # some servers write null, which no client accepts
-        result = {name: value for name, value in result.items() if name != "_meta"}
-    if version not in MODERN:
-        if SERVER_INFO_META_KEY not in result_meta and _OF_2026.isdisjoint(result):
-            return result
-        meta = {key: value for key, value in result_meta.items() if key != SERVER_INFO_META_KEY}
-        fields = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
-        return {**fields, "_meta": meta} if meta else fields
-    base: Json = {"resultType": "complete"}
-    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
-        base |= NEVER_CACHED
-    return {**base, **result, "_meta": {**result_meta, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
-
-
 def _negotiated(params: Json) -> str:
     requested = params.get("protocolVersion")
     return requested if requested in HANDSHAKE else LATEST_HANDSHAKE_VERSION
 
 
-def has_envelope(params: Mapping[str, Any] | None) -> bool:
-    """Return whether a request declares a revision without a handshake."""
-    meta = None if params is None else params.get("_meta")
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+def display_name(client_info: Json) -> str:
+    """Return a client's name and version for display; empty if it does not give them."""
+    name, version = client_info.get("name"), client_info.get("version")
+    # In the 2026-07-28 revision, this runs before the parameters are validated.
+    if not isinstance(name, str) or not isinstance(version, str):
+        return ""
+    return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
 
 
 def unsupported(version: str) -> MCPError:
@@ -332,7 +317,7 @@ def unsupported(version: str) -> MCPError:
     return MCPError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
+def opened_by(params: Json | None) -> McpConnection:
     """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
     fields = as_mapping(as_mapping(params).get("_meta"))
     if missing := [key for key in (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY) if key not in fields]:
@@ -344,7 +329,7 @@ def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
         raise unsupported(version)
     info = as_mapping(fields.get(CLIENT_INFO_META_KEY))
     capabilities = capabilities_of(fields[CLIENT_CAPABILITIES_META_KEY])
-    return McpConnection(outbound, version, True, info, capabilities)
+    return McpConnection(NO_OUTBOUND, version, True, info, capabilities, client_name=display_name(info), is_modern=True)
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:

@@ -109,7 +109,11 @@ class ClientTable:
             owner_name = principal.readable_name or principal.unique_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner_name=owner_name)
             client = Client(
-                state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
+                state,
+                ctx.connection.client_name,
+                ctx.connection.protocol_version,
+                self.readable(key),
+                self.scratch(key),
             )
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
@@ -182,7 +186,7 @@ def client_key(ctx: RequestContext) -> str:
         return STDIO_KEY
     if (principal := principal_of(request)) is not None:
         return f"{TOKEN_KEY}{principal.unique_name}"
-    if ctx.is_modern:
+    if ctx.connection.is_modern:
         return ""
     # Do not use `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
@@ -207,7 +211,7 @@ class Contexts:
         is_planning = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
-        if client.state.reads is not None and not ctx.is_modern:
+        if client.state.reads is not None and not ctx.connection.is_modern:
             reads = ctx.connection.state.get("reads") or ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
             # Without sessions, programs that share a token are told apart by name.

@@ -150,10 +150,10 @@ class FileRequests:
             params.get("arguments"), context, lambda call: self.runner.run(call, context, confirmer)
         )
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         file_count = len(outcome.facts["files"])
         description = f"Content of {file_count} {'file' if file_count == 1 else 'files'}"
-        return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
+        return prompt_to_wire(description, MANY_READER, outcome, ctx.connection.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
         """List memories and todos. Files are reached through the template, because there may be 100,000 of them."""
@@ -185,13 +185,13 @@ class FileRequests:
         except ExecutionDeniedError as error:
             outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         if (failure := outcome.error) is not None:
             # A resource result cannot report a failure, so this is a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR
-            elif failure.code in _NOT_FOUND and not ctx.is_modern:
+            elif failure.code in _NOT_FOUND and not ctx.connection.is_modern:
                 code = RESOURCE_NOT_FOUND
             data = {**uri_data, "type": failure.code.value}
             raise MCPError(code, failure.message, data=data)

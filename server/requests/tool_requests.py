@@ -122,7 +122,7 @@ class ToolRequests:
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
         skills_text = "" if is_from_proxy else describe_skills(await self.known_skills(client, ctx))
-        cache_key = plans, may_plan, shows_forms, uses_search, ctx.is_modern, skills_text, rights
+        cache_key = plans, may_plan, shows_forms, uses_search, ctx.connection.is_modern, skills_text, rights
         if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing
         visible_tools = self.offered_tools(
@@ -141,7 +141,7 @@ class ToolRequests:
         for wire, tool in zip(tools, visible_tools, strict=False):
             if tool.is_builtin and tool.name == SKILL:
                 wire["description"] += skills_text
-        if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
+        if not ctx.connection.is_modern and any("outputSchema" in tool for tool in tools):
             from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - loaded only with upstreams
 
             tools = list(map(for_handshake, tools))
@@ -255,7 +255,7 @@ class ToolRequests:
             return await call_next(ctx)
         owner = owner_of(self.router.pool, name)
         if owner is None:  # an upstream checks the parameters of its calls itself
-            check_params(method, ctx.protocol_version, params)
+            check_params(method, ctx.connection.protocol_version, params)
         return await self.on_call(ctx, owner)
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class ToolRequests:
                     outcome = add_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+        return result_to_wire(name, outcome, self.display, ctx.connection.protocol_version)
 
     async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
         """Run a call to a tool of this server or of an upstream; if the call has several rounds, run the next one."""
@@ -280,7 +280,7 @@ class ToolRequests:
             if owner is not None:
                 target = await self._prepare_upstream(ctx, call, owner, exchange_of(ctx, client.state.key))
                 if isinstance(target, ToolResult):
-                    return result_to_wire(call.name, target, self.display, ctx.protocol_version)
+                    return result_to_wire(call.name, target, self.display, ctx.connection.protocol_version)
                 owner, exchange = target
             with client:
                 if exchange is None:
@@ -300,10 +300,10 @@ class ToolRequests:
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, client.state.key, ctx.connection.protocol_version)
         if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
-        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
+        return result_to_wire(call.name, outcome, self.display, ctx.connection.protocol_version)
 
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.

@@ -41,10 +41,9 @@ from server.protocol.request_table import (
     McpConnection,
     RequestContext,
     RequestTable,
-    has_envelope,
     opened_by,
 )
-from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.json_lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
 
 if TYPE_CHECKING:
@@ -506,7 +505,8 @@ class Conversation:
 
     async def on_request(self, incoming: Incoming, request: Request) -> Json:
         _, method, params = request
-        is_enveloped = method != "initialize" and has_envelope(params)
+        meta = as_mapping(as_mapping(params).get("_meta"))
+        is_enveloped = method != "initialize" and PROTOCOL_VERSION_META_KEY in meta  # declares its own revision
         if self._is_modern is None:
             self._is_modern = is_enveloped
             self._dispatcher.may_ask = not is_enveloped
@@ -521,7 +521,7 @@ class Conversation:
                     data["requested"] = requested
                 message = "This connection uses the 2026-07-28 revision, which has no initialize."
                 raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)
-            connection = opened_by(params, NO_OUTBOUND)
+            connection = opened_by(params)
         elif is_enveloped:
             message = (
                 "This connection was opened with the handshake, so it accepts no requests of the 2026-07-28 revision."

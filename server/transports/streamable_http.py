@@ -52,7 +52,6 @@ from server.protocol.request_table import (
     McpConnection,
     RequestContext,
     RequestTable,
-    has_envelope,
     opened_by,
     unsupported,
 )
@@ -505,7 +504,9 @@ class StreamableHttp:
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for header_name, _ in headers if header_name == name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
-        if has_envelope(params):  # otherwise another error reports what is missing
+        if PROTOCOL_VERSION_META_KEY in as_mapping(
+            params.get("_meta")
+        ):  # otherwise another error reports what is missing
             body_values = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
             header_values = {name: header_of(headers, name) for name in body_values}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
@@ -518,7 +519,7 @@ class StreamableHttp:
                     raise MCPError(
                         HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
-        connection = opened_by(params, NO_OUTBOUND)
+        connection = opened_by(params)
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return connection
