@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import anyio
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.client_request import PRINCIPAL, Principal, TokenRefusedError
-from server.transports.http_messages import OPEN_REQUEST, refuse
+from server.transports.http_messages import OPEN_REQUEST, RefusedError, refuse
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 
 if TYPE_CHECKING:
@@ -96,7 +96,12 @@ class HttpGate:
             message = "OPTIONS is only for CORS preflight requests from origins in http.allowedOrigins."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
             return
-        await self._endpoint(scope, receive, send)
+        try:
+            await self._endpoint(scope, receive, send)
+        except RefusedError as refusal:
+            await refuse(refusal.status, refusal.error, send, refusal.headers)
+        except ClientDisconnect:
+            pass  # nobody would receive a response
 
     async def _authenticate(self, authorization: list[str]) -> Principal:
         # If there are two Authorization headers, a reverse proxy may have checked the other one.

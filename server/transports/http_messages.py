@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import ClassVar, Self
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from server.protocol.json_rpc import BatchError, Json, Message, RequestId, error_of, read_of_client
@@ -37,21 +39,34 @@ _HEADERS = [
 _PING = b": ping\r\n\r\n"
 
 
+@dataclass(eq=False)
+class RefusedError(Exception):
+    """An HTTP request is refused; `HttpGate` sends the response."""
+
+    status: int
+    error: str | Json  # the message, or a whole JSON-RPC error
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
 async def read_posted(
-    scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
-) -> tuple[Message | list[Message], bytes] | None:
-    """Return the posted message or batch, and its bytes; `None` if it was refused, or the client is gone."""
+    scope: Scope, receive: Receive, max_bytes: int, *, takes_batches: bool = False
+) -> tuple[Message | list[Message], bytes]:
+    """Return the posted message or batch, and its bytes.
+
+    Raises:
+        RefusedError: The message is refused.
+        ClientDisconnect: The client is gone.
+    """
     headers = dict(scope["headers"])
     content_length, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(content_length) if content_length.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        await refuse(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.", send)
-        return None
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
     while size <= max_bytes:
         message = await receive()
         if message["type"] != "http.request":
-            return None
+            raise ClientDisconnect
         pieces.append(message.get("body", b""))
         if message.get("more_body", False):
             size = max(size, sum(map(len, pieces)))
@@ -60,24 +75,19 @@ async def read_posted(
         if len(body) > max_bytes:
             break
         parse = partial(_parse, body, takes_batches)
-        parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
-        if not isinstance(parsed, dict):
-            return parsed, body
-        await refuse_json(parsed, send)
-        return None
+        return await THREADS.run(parse) if len(body) > LARGE_BYTES else parse(), body
     text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
-    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, send)
-    return None
+    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
-def _parse(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
-    """Parse a body, or return the error that refuses it."""
+def _parse(body: bytes, takes_batches: bool) -> Message | list[Message]:
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
-        return error_of(None, str(error))
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
     except ValueError:
-        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
+        error = refusal_of_unreadable(body, is_post=True)
+        raise RefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
@@ -87,14 +97,10 @@ async def say_accepted(send: Send, body: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse_json(error: Json, send: Send) -> None:
+async def refuse(status: int, error: str | Json, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    """Refuse an HTTP request with a JSON-RPC error, or with a message, which becomes one."""
     # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
-    await send_json(json.dumps(error).encode(), HTTPStatus.BAD_REQUEST, send)
-
-
-async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
-    """Refuse an HTTP request with a message, as a JSON-RPC error."""
-    body = json.dumps(error_of(None, sentence)).encode()
+    body = json.dumps(error_of(None, error) if isinstance(error, str) else error).encode()
     header_pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, header_pairs)
 

@@ -25,9 +25,8 @@ from server.transports.http_messages import (
     SERVER_ENDS,
     ClientWatch,
     EventStream,
+    RefusedError,
     read_posted,
-    refuse,
-    refuse_json,
     say_accepted,
     send_events,
 )
@@ -105,31 +104,24 @@ class SseSessions:
         """Accept a posted message, once the session has room for it."""
         if scope["method"] != "POST":
             text = f"/messages does not accept {scope['method']}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, text, send, {"Allow": "POST"})
-            return
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"})
         http_request = HttpRequest(scope, receive)
         principal, name = principal_of(http_request), session_id_of(scope)
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
             text = "There is no such session: it has ended, or never existed. Open another one at /sse."
-            await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text, send)
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text)
         takes_batches = session.dispatcher.takes_batches
-        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if received is None:
-            return
+        message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)
         if principal is not None and session.request is not None:
             session.request.deadline = max(session.request.deadline, anyio.current_time() + principal.seconds_left)
         await session.wait_for_room()
-        message, body = received
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
-            await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST, error_of(message.id, ID_IS_TAKEN))
         if session.events.is_ended:
             text = "The session has ended, and nothing was done. Open another one at /sse."
-            await refuse(HTTPStatus.NOT_FOUND, text, send)
-            return
+            raise RefusedError(HTTPStatus.NOT_FOUND, text)
         session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")
 

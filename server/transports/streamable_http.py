@@ -70,10 +70,10 @@ from server.transports.http_messages import (
     AnswerStream,
     ClientWatch,
     EventStream,
+    RefusedError,
     RequestStream,
     read_posted,
     refuse,
-    refuse_json,
     say_accepted,
     send_events,
     send_json,
@@ -336,48 +336,37 @@ class StreamableHttp:
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
                 message = f"In the 2026-07-28 revision, /mcp does not accept {method}."
-                await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "POST"})
+                raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "POST"})
             else:
-                await _refuse_version(None, version or "", send)
+                raise _unsupported(None, version or "")
         elif method == "POST":
             await self._post(scope, receive, send)
-        elif method in ("GET", "DELETE"):
-            session = await self._session(scope, send)
-            if session is None:
-                return
-            if method == "GET":
-                await self._listen(session, scope, receive, send)
-            else:
-                self.sessions.end(session)
-                await send_json(b"null", HTTPStatus.OK, send)
+        elif method == "GET":
+            await self._listen(self._session(scope), scope, receive, send)
+        elif method == "DELETE":
+            self.sessions.end(self._session(scope))
+            await send_json(b"null", HTTPStatus.OK, send)
         else:
             message = f"/mcp does not accept {method}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "GET, POST, DELETE"})
 
-    async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
+    def _session(self, scope: Scope) -> HttpSession:
         """Return the session that a request names, or refuse the request."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
-            await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
-            return None
+            raise RefusedError(HTTPStatus.BAD_REQUEST, NO_SESSION)
         principal = principal_of(HttpRequest(scope))
         session = self.sessions.find(name, None if principal is None else principal.owner)
         if session is None:
-            await refuse(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION, send)
+            raise RefusedError(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION)
         return session
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a message in a session, or one that opens a session."""
-        is_named, existing = header_of(scope["headers"], SESSION_HEADER) is not None, None
-        if not await _check_accept(scope, send, JSON) or (
-            is_named and (existing := await self._session(scope, send)) is None
-        ):
-            return
-        takes_batches = existing is not None and existing.dispatcher.takes_batches
-        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if received is None:
-            return
-        message, body = received
+        _check_accept(scope, JSON)
+        is_named = header_of(scope["headers"], SESSION_HEADER) is not None
+        takes_batches = is_named and self._session(scope).dispatcher.takes_batches
+        message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)
         http_request = HttpRequest(scope, receive)
         if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
@@ -386,15 +375,12 @@ class StreamableHttp:
         else:
             # This check also refuses a request that names no session, and one whose session has ended in the meantime.
             # The check above runs before the body is read, and shows whether the body may be a batch.
-            existing = await self._session(scope, send)
-            if existing is None:
-                return
-            session = existing
+            session = self._session(scope)
             self.sessions.take(session)
         try:
             identity, stream = (message.id if isinstance(message, Request) else None), None
             if identity is not None and session.dispatcher.has_open(identity):
-                await refuse_json(error_of(identity, ID_IS_TAKEN), send)
+                await refuse(HTTPStatus.BAD_REQUEST, error_of(identity, ID_IS_TAKEN), send)
                 return
             if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
@@ -420,15 +406,13 @@ class StreamableHttp:
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
         """Open a stream for messages outside of requests, or resume a lost one."""
-        if not await _check_accept(scope, send, STREAM):
-            return
+        _check_accept(scope, STREAM)
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (kept_stream := session.stream_after(last_event)) is None:
                 message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
                 # 404 would mean that there is no such session.
-                await refuse(HTTPStatus.BAD_REQUEST, message, send)
-                return
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message)
             stream = kept_stream
         self.sessions.take(session)
         try:
@@ -438,16 +422,11 @@ class StreamableHttp:
 
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of the 2026-07-28 revision."""
-        if not await _check_accept(scope, send, JSON):
-            return
-        received = await read_posted(scope, receive, send, self._max_bytes)
-        if received is None:
-            return
-        message, _ = received
+        _check_accept(scope, JSON)
+        message, _ = await read_posted(scope, receive, self._max_bytes)
         version = header_of(scope["headers"], REVISION_HEADER) or ""
         if version not in MODERN_PROTOCOL_VERSIONS:
-            await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
-            return
+            raise _unsupported(message.id if isinstance(message, Request) else None, version)
         if isinstance(message, Notification):
             # The 2026-07-28 revision has no client notifications over HTTP, and nobody would read an error.
             await say_accepted(send)
@@ -457,10 +436,9 @@ class StreamableHttp:
                 "The body must be one request or one notification: in the 2026-07-28 revision, a server sends no "
                 "requests that a client could answer."
             )
-            await refuse(HTTPStatus.BAD_REQUEST, text, send)
-            return
-        if message.method == "subscriptions/listen" and not await _check_accept(scope, send, STREAM):
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST, text)
+        if message.method == "subscriptions/listen":
+            _check_accept(scope, STREAM)
         stream = RequestStream() if _accepts(scope, STREAM) else AnswerStream()
         work_scope = anyio.CancelScope()
         work = asyncio.create_task(self._process(message, HttpRequest(scope, receive), stream, work_scope))
@@ -502,18 +480,15 @@ class StreamableHttp:
         """Return the connection of a request's sender; raises `MCPError` if headers contradict its body."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
-            if sum(1 for header_name, _ in headers if header_name == name) > 1:
+            if [header_name for header_name, _ in headers].count(name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
-        if PROTOCOL_VERSION_META_KEY in as_mapping(
-            params.get("_meta")
-        ):  # otherwise another error reports what is missing
-            body_values = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
+        meta = as_mapping(params.get("_meta"))
+        if PROTOCOL_VERSION_META_KEY in meta:  # otherwise another error reports what is missing
+            body_values = {REVISION_HEADER: meta[PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
             header_values = {name: header_of(headers, name) for name in body_values}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
-                body_values[NAME_HEADER], header_values[NAME_HEADER] = (
-                    value,
-                    decode_header(header_of(headers, NAME_HEADER)),
-                )
+                body_values[NAME_HEADER] = value
+                header_values[NAME_HEADER] = decode_header(header_of(headers, NAME_HEADER))
             for name, value in body_values.items():
                 if header_values[name] != value:
                     raise MCPError(
@@ -557,8 +532,9 @@ async def _answered(identity: RequestId | None, stream: EventStream, send: Send)
         raise
 
 
-async def _refuse_version(identity: RequestId | None, version: str, send: Send) -> None:
-    await refuse_json({"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}, send)
+def _unsupported(identity: RequestId | None, version: str) -> RefusedError:
+    error: Json = {"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}
+    return RefusedError(HTTPStatus.BAD_REQUEST, error)
 
 
 def _accepts(scope: Scope, kind: str) -> bool:
@@ -570,10 +546,8 @@ def _accepts(scope: Scope, kind: str) -> bool:
     return next((acceptable[name] for name in names if name in acceptable), False)
 
 
-async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
-    """Return whether a client accepts a content type; otherwise its request is refused."""
-    if _accepts(scope, kind):
-        return True
-    required_types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
-    return False
+def _check_accept(scope: Scope, kind: str) -> None:
+    """Refuse a request unless its client accepts a content type."""
+    if not _accepts(scope, kind):
+        types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
+        raise RefusedError(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {types}.")
