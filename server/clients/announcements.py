@@ -113,7 +113,7 @@ class ListenStreams:
         self._open = Counter[str]()
 
     async def __call__(self, ctx: RequestContext) -> Json:
-        key, principal = self._key_of(ctx), principal_of(ctx.http_request)
+        key, principal = self._key_of(ctx), None if ctx.http_request is None else principal_of(ctx.http_request)
         limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
         if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
             message = (

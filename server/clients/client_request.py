@@ -21,7 +21,6 @@ import anyio
 from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import (
     LEVELS,
-    MODERN,
     McpConnection,
     Outbound,
     RequestContext,
@@ -71,14 +70,14 @@ class Principal:
         return max(self.ends - time.time(), 0.0)
 
 
-def principal_of(request: Request | None) -> Principal | None:
+def principal_of(request: Request) -> Principal | None:
     """Return the principal of a network request, if it has a token."""
-    return None if request is None else request.scope.get(PRINCIPAL)
+    return request.scope.get(PRINCIPAL)
 
 
 def rights_of(ctx: RequestContext) -> Rights:
     """Return the rights of a request's token."""
-    principal = principal_of(ctx.http_request)
+    principal = None if ctx.http_request is None else principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 
 
@@ -130,11 +129,7 @@ class Exchange:
     is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
     rights: Rights = ALL_RIGHTS  # the rights of the client's token
     readable_name: str = ""  # the display name of the token's owner, if the issuer provides one
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether a question is returned as the result of a request, instead of being sent as a request."""
-        return self.version in MODERN
+    is_modern: bool = False  # whether a question is returned as the result of a request, instead of being sent as one
 
     def after_login(self) -> Exchange:
         """Return the exchange that continues this request after the login that it waited for.
@@ -246,7 +241,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
-    principal = principal_of(ctx.http_request)
+    principal = None if ctx.http_request is None else principal_of(ctx.http_request)
     return Exchange(
         outbound=ctx.outbound,
         params=ctx.params or {},
@@ -256,4 +251,5 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         connection=None if ctx.connection.is_modern else ctx.connection,
         rights=ALL_RIGHTS if principal is None else principal.rights,
         readable_name="" if principal is None else principal.readable_name,
+        is_modern=ctx.connection.is_modern,
     )

@@ -105,16 +105,11 @@ class ClientTable:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._schedule_cleanup(self.idle_seconds)
-            principal = principal_of(ctx.http_request)
+            principal = None if ctx.http_request is None else principal_of(ctx.http_request)
             owner_name = principal.readable_name or principal.unique_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner_name=owner_name)
-            client = Client(
-                state,
-                ctx.connection.client_name,
-                ctx.connection.protocol_version,
-                self.readable(key),
-                self.scratch(key),
-            )
+            name, version = ctx.connection.client_name, ctx.connection.protocol_version
+            client = Client(state, name, version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # Register this at the first request, because some clients never send `notifications/initialized`.
