@@ -86,21 +86,14 @@ def principal_in(client_key: str) -> str:
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
+@dataclass(eq=False)
 class TokenRefusedError(Exception):
-    """A token is not accepted.
+    """A token is not accepted."""
 
-    Args:
-        sentence: The reason.
-        status: The HTTP status.
-        code: The error code from RFC 6750; empty if the token is not at fault.
-        scope: The scopes that a token needs, separated by spaces.
-    """
-
-    def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.code = code
-        self.scope = scope
+    sentence: str  # the reason
+    status: int = 401  # the HTTP status
+    code: str = "invalid_token"  # the error code from RFC 6750; empty if the token is not at fault
+    scope: str = ""  # the scopes that a token needs, separated by spaces
 
 
 def is_web_address(url: object) -> bool:

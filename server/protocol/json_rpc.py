@@ -54,20 +54,13 @@ ID_IS_TAKEN = (
 )
 
 
+@dataclass(eq=False)
 class MCPError(Exception):
-    """An error to send as a response, or one received in response to this server's request.
+    """An error to send as a response, or one received in response to this server's request."""
 
-    Args:
-        code: The error code, for programs.
-        message: The message, for people and models.
-        data: Details, as JSON; omitted if `None`.
-    """
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(code, message, data)
-        self.code = code
-        self.message = message
-        self.data = data
+    code: int  # for programs
+    message: str  # for people and models
+    data: Any = None  # details, as JSON; omitted if `None`
 
     def __str__(self) -> str:
         return self.message
@@ -167,18 +160,16 @@ def _repaired(line: bytes | str) -> str:
         parsed: Any = json.loads(line)
         for items in as_mapping(as_mapping(parsed).get("result")).values():
             for item in map(as_mapping, as_list(items)):
-                item.update({name: None for name, value in item.items() if _is_deep(value)})
+                for name, value in item.items():
+                    level = [value]
+                    for _ in range(MAX_DEPTH):
+                        level = [part for node in level for part in (*as_mapping(node).values(), *as_list(node))]
+                    if level:
+                        item[name] = None
         text = json.dumps(parsed, ensure_ascii=False)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [part for node in level for part in (*as_mapping(node).values(), *as_list(node))]
-    return bool(level)
 
 
 class BatchError(ValueError):

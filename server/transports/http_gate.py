@@ -119,13 +119,13 @@ class HttpGate:
 
     async def _refuse(self, error: TokenRefusedError, send: Send) -> None:
         # Some clients display the WWW-Authenticate header, but not the body.
-        parameters = {"error": error.code, "error_description": str(error) if error.code else ""}
+        parameters = {"error": error.code, "error_description": error.sentence if error.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         parameters |= {"scope": error.scope, "resource_metadata": place}
         challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in parameters.items() if text)
         is_away = error.status == HTTPStatus.SERVICE_UNAVAILABLE
         headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
-        await refuse(error.status, str(error), send, headers)
+        await refuse(error.status, error.sentence, send, headers)
 
 
 def _with_cors(origin: str, send: Send) -> Send:

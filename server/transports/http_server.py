@@ -39,7 +39,7 @@ from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
 from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
 from server.transports.legacy_sse import SseSessions
-from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
+from server.transports.streamable_http import MAX_SESSIONS, Sessions, StreamableHttp
 from tools.permissions.permission_policy import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
@@ -55,18 +55,9 @@ requests get 503.
 class Application(Protocol):
     """The application to serve."""
 
-    @property
-    def table(self) -> RequestTable: ...
-
-    @property
-    def metrics(self) -> Callable[[], Awaitable[str]] | None:
-        """Returns the metrics as text; `None` if metrics are off."""
-        ...
-
-    @property
-    def on_http_refusal(self) -> Callable[[int], None]:
-        """Called with the status of each refusal."""
-        ...
+    table: RequestTable
+    metrics: Callable[[], Awaitable[str]] | None  # returns the metrics as text; `None` if metrics are off
+    on_http_refusal: Callable[[int], None]  # called with the status of each refusal
 
     @property
     def pages(self) -> Sequence[Route]:
@@ -329,12 +320,10 @@ class WebApp(Starlette):
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._application, self._options, self._is_ready = app, options, is_ready
-        idle_seconds = options.http.session_idle / 1000
-        self.mcp = StreamableHttp(
-            app.table, app.schema_with_headers, options.max_body_bytes, max_sessions, idle_seconds
-        )
+        self._sessions = Sessions(app.table, max_sessions, options.http.session_idle / 1000)
+        mcp = StreamableHttp(app.table, app.schema_with_headers, options.max_body_bytes, self._sessions)
         sse = SseSessions(app.table, options.max_body_bytes)
-        self._gate = HttpGate(self.mcp, options) if options.with_streamable else None
+        self._gate = HttpGate(mcp, options) if options.with_streamable else None
         routes: list[Route] = [
             Route("/healthz", endpoint=self._healthz, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
@@ -355,7 +344,7 @@ class WebApp(Starlette):
         try:
             yield
         finally:
-            await self.mcp.sessions.aclose()
+            await self._sessions.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -388,7 +377,6 @@ class WebApp(Starlette):
         return Response(await self._application.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
-        """Return the response for a path that has no route, or no route for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

@@ -65,12 +65,7 @@ class SigningKey:
 
 
 class Issuer:
-    """Checks access tokens.
-
-    Args:
-        settings: The settings, with an issuer and a resource.
-        secret: The client secret for introspection; empty without introspection.
-    """
+    """Checks access tokens. `secret` is the client secret for introspection; empty without introspection."""
 
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
@@ -145,7 +140,7 @@ class Issuer:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # do not cache the result if the issuer is unavailable
-                        error_arguments = str(refusal), refusal.status, refusal.code, refusal.scope
+                        error_arguments = refusal.sentence, refusal.status, refusal.code, refusal.scope
                         _cache(self._rejected, digest, (time.time() + CACHE_SECONDS, error_arguments))
                     raise
         finally:

@@ -60,7 +60,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
         finally:
             conversation.connection.close()
         with anyio.move_on_after(FLUSH_SECONDS):
-            await wire.outgoing.wait_empty()
+            await wire.outgoing.empty.wait()
     finally:
         wire.stop()
 

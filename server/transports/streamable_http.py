@@ -200,7 +200,7 @@ class Sessions:
     def __init__(self, table: RequestTable, max_sessions: int, idle_seconds: float) -> None:
         self._table = table
         self._max_sessions = max_sessions
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = idle_seconds  # how long a session may have no request and no open stream
         self._sessions: dict[str, HttpSession] = {}
         self._principals: dict[str, _PrincipalSessions] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -304,30 +304,17 @@ class _ModernRequest:
         return nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
 class StreamableHttp:
-    """The endpoint `/mcp`.
+    """The endpoint `/mcp`."""
 
-    Args:
-        table: The handlers of requests.
-        schema_of: Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise
-            `None`; may wait until the tool is known.
-        max_bytes: The maximum size of a body.
-        max_sessions: See `MAX_SESSIONS`.
-        idle_seconds: How long a session may have no request and no open stream.
+    table: RequestTable
+    schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]]
+    """Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise `None`; may wait
+    until the tool is known.
     """
-
-    def __init__(
-        self,
-        table: RequestTable,
-        schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]],
-        max_bytes: int,
-        max_sessions: int,
-        idle_seconds: float,
-    ) -> None:
-        self._table = table
-        self._schema_of = schema_of
-        self._max_bytes = max_bytes
-        self.sessions = Sessions(table, max_sessions, idle_seconds)
+    max_bytes: int  # the maximum size of a body
+    sessions: Sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, headers = scope["method"], scope["headers"]
@@ -366,7 +353,7 @@ class StreamableHttp:
         _check_accept(scope, JSON)
         is_named = header_of(scope["headers"], SESSION_HEADER) is not None
         takes_batches = is_named and self._session(scope).dispatcher.takes_batches
-        message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)
+        message, body = await read_posted(scope, receive, self.max_bytes, takes_batches=takes_batches)
         http_request = HttpRequest(scope, receive)
         if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
@@ -423,7 +410,7 @@ class StreamableHttp:
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of the 2026-07-28 revision."""
         _check_accept(scope, JSON)
-        message, _ = await read_posted(scope, receive, self._max_bytes)
+        message, _ = await read_posted(scope, receive, self.max_bytes)
         version = header_of(scope["headers"], REVISION_HEADER) or ""
         if version not in MODERN_PROTOCOL_VERSIONS:
             raise _unsupported(message.id if isinstance(message, Request) else None, version)
@@ -466,7 +453,7 @@ class StreamableHttp:
             try:
                 outbound = _ModernRequest(stream)
                 ctx = RequestContext(request.method, request.params, request.id, connection, outbound, http_request)
-                return await self._table.answer(ctx)
+                return await self.table.answer(ctx)
             finally:
                 connection.close()
 
@@ -498,7 +485,7 @@ class StreamableHttp:
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return connection
-        if (schema := await self._schema_of(name)) is not None:  # clients must repeat some arguments in headers
+        if (schema := await self.schema_of(name)) is not None:  # clients must repeat some arguments in headers
             from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
             refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
