@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -97,23 +97,19 @@ class ListenBus:
             listener(change)
 
 
+@dataclass(frozen=True, slots=True)
 class ListenStreams:
     """Handles `subscriptions/listen`, with a limit per client so that no client shuts out others.
 
     A stream is closed when the token of its request expires; the client must then listen again with a new token.
-
-    Args:
-        bus: Delivers the changes.
-        key_of: Returns the key of the client that sent a request; empty for an unidentified client.
     """
 
-    def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
-        self._bus = bus
-        self._key_of = key_of
-        self._open = Counter[str]()
+    bus: ListenBus
+    key_of: Callable[[RequestContext], str]  # returns the key of a request's client; empty for an unidentified client
+    _open: Counter[str] = field(default_factory=Counter[str], init=False)
 
     async def __call__(self, ctx: RequestContext) -> Json:
-        key, principal = self._key_of(ctx), None if ctx.http_request is None else principal_of(ctx.http_request)
+        key, principal = self.key_of(ctx), None if ctx.http_request is None else principal_of(ctx.http_request)
         limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
         if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
             message = (
@@ -153,7 +149,7 @@ class ListenStreams:
                 has_pending.set()
 
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-        unsubscribe = self._bus.subscribe(listen)
+        unsubscribe = self.bus.subscribe(listen)
         try:
             await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored_filter, "_meta": meta})
             while await has_pending.wait():

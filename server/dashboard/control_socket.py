@@ -104,13 +104,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
 
 
 class ControlSocket:
-    """Answers queries from commands about a running server.
-
-    Args:
-        running_server: The server that the queries are about.
-        transport: How clients reach the server.
-        tasks: The task group that serves the dashboard.
-    """
+    """Answers queries from commands about a running server; `tasks` serves the dashboard."""
 
     def __init__(self, running_server: RunningServer, transport: str, tasks: TaskGroup) -> None:
         self._running_server, self._transport, self._tasks = running_server, transport, tasks

@@ -55,22 +55,18 @@ _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """Keys that handshake-era results do not have."""
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _LISTED: Mapping[str, type] = {"cursor": str}
-_REQUIRED: Mapping[str, Mapping[str, type]] = {
-    "tools/call": {"name": str},
-    "prompts/get": {"name": str},
-    "resources/read": {"uri": str},
-}
-_OPTIONAL: Mapping[str, Mapping[str, type]] = {
+_PARAMETERS: Mapping[str, Mapping[str, type]] = {
     "ping": {},
     "server/discover": {},
     "tools/list": _LISTED,
     "prompts/list": _LISTED,
     "resources/list": _LISTED,
     "resources/templates/list": _LISTED,
-    "tools/call": {"arguments": dict},
-    "prompts/get": {},
-    "resources/read": {},
+    "tools/call": {"name": str, "arguments": dict},
+    "prompts/get": {"name": str},
+    "resources/read": {"uri": str},
 }
+_REQUIRED = frozenset({"name", "uri"})  # each of these methods requires those of its parameters
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
 _FLAGS = frozenset({"listChanged"})  # the fields of capabilities that are booleans; all other fields are objects
 
@@ -177,10 +173,8 @@ class Middleware(Protocol):
 class RequestTable:
     """The handlers of requests, keyed by method, each with the revisions that it serves.
 
-    Middlewares see each request before its handler does, in the order of the list.
-
-    Args:
-        capabilities: Returns the capabilities to declare; `own_capabilities` by default.
+    Middlewares see each request before its handler does, in the order of the list. `capabilities` returns the
+    capabilities to declare.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
@@ -344,16 +338,13 @@ def check_params(method: str, version: str, params: Json | None) -> None:
             and _is_plain_meta(fields.get("_meta", {}))
         ):
             return
-    elif (optional := _OPTIONAL.get(method)) is not None:
-        required = _REQUIRED.get(method, {})
+    elif (kinds := _PARAMETERS.get(method)) is not None:
         for name, value in fields.items():
-            kind = required.get(name) or optional.get(name)
-            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request. A
-            # plain `_meta` is accepted without them.
-            if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
+            # The SDK's models validate a request with other parameters. A plain `_meta` is accepted without them.
+            if type(value) is not kinds.get(name) and not (name == "_meta" and _is_plain_meta(value)):
                 break
         else:
-            if fields.keys() >= required.keys():
+            if fields.keys() >= kinds.keys() & _REQUIRED:
                 return
     from mcp_types.methods import validate_client_request  # noqa: PLC0415 - not loaded for simple parameters
 

@@ -35,11 +35,6 @@ class Completion:
     total: int = 0  # the number of values found so far
     partial: bool = False  # whether there may be more values
 
-    @property
-    def has_more(self) -> bool:
-        """Whether some values are missing."""
-        return self.partial or self.total > len(self.values)
-
     async def absolute(self, text: str, roots: Sequence[str]) -> None:
         """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
         matching_roots = [root for root in map(_as_folder, roots) if root.startswith(text) and root != text]

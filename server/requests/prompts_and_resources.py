@@ -221,7 +221,8 @@ class FileRequests:
         result = await completer(
             value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, no_questions)
         )
-        completion: Wire = {"values": list(result.values), "hasMore": result.has_more}
+        has_more = result.partial or result.total > len(result.values)
+        completion: Wire = {"values": list(result.values), "hasMore": has_more}
         return {"completion": completion if result.partial else {**completion, "total": result.total}}
 
     @cached_property

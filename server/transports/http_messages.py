@@ -112,18 +112,14 @@ async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tupl
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer.
-
-    Args:
-        name: Prefix of the event ids with which a client can resume; empty if it cannot.
-        is_read: Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
-    """
+    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer."""
 
     ping_seconds: ClassVar[float] = 4.0
     """Seconds of silence before a keep-alive message: many clients use httpx's read timeout of five seconds."""
 
     def __init__(self, name: str = "", *, is_read: bool = True) -> None:
-        self.name = name
+        self.name = name  # prefix of the event ids with which a client can resume; empty if it cannot
+        # Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
         self.is_read = is_read
         self.size = 0  # bytes of unread messages
         self.backpressure = Backpressure()
@@ -312,12 +308,7 @@ async def send_events(
 ) -> None:
     """Send a stream until it ends, its client leaves, or its client resumes it with another request.
 
-    Args:
-        stream: The stream.
-        watch: Detects that the client has left.
-        send: Receives the response.
-        headers: Additional headers of the response.
-        first: An event to send before the messages.
+    `headers` are additional; `first` is an event to send before the messages.
     """
     turn = stream.take_turn()
     try:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from http import HTTPStatus
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import anyio
 from starlette.requests import Request as HttpRequest
@@ -106,7 +107,9 @@ class SseSessions:
             text = f"/messages does not accept {scope['method']}."
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"})
         http_request = HttpRequest(scope, receive)
-        principal, name = principal_of(http_request), session_id_of(scope)
+        principal, name = principal_of(http_request), None
+        with suppress(ValueError):
+            name = uuid.UUID(hex=http_request.query_params.get("session_id", "")).hex
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
@@ -124,12 +127,3 @@ class SseSessions:
             raise RefusedError(HTTPStatus.NOT_FOUND, text)
         session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")
-
-
-def session_id_of(scope: Scope) -> str | None:
-    """Return the session id in a request, as hexadecimal digits; `None` if there is no valid UUID."""
-    value = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
-    try:
-        return uuid.UUID(hex=value).hex
-    except ValueError:
-        return None
