@@ -66,10 +66,7 @@ class ListenBus:
 
     @contextmanager
     def stream(self, exchange: object) -> Generator[None]:
-        """Within this context, a subscription by this task becomes the stream of `exchange`.
-
-        Exchanges are compared by identity.
-        """
+        """Within this context, a subscription by this task becomes the stream of `exchange`, compared by identity."""
         token = _STREAM.set(exchange)
         try:
             yield
@@ -129,10 +126,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _send_changes(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled.
-
-        A change that occurs again while it waits for a slow client is sent only once.
-        """
+        """Send the requested changes until cancelled; one that recurs while it waits for a slow client is sent once."""
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = requested_filter.get("resourceSubscriptions")

@@ -66,7 +66,6 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """The remaining validity of the token, in seconds."""
         return max(self.ends - time.time(), 0.0)
 
 
@@ -76,7 +75,6 @@ def principal_of(request: Request) -> Principal | None:
 
 
 def rights_of(ctx: RequestContext) -> Rights:
-    """Return the rights of a request's token."""
     principal = None if ctx.http_request is None else principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 

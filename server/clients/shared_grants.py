@@ -41,10 +41,7 @@ class SharedGrants:
         self._rows = SealedRows(replica, "client-grants", stored_dataclass(_Grants), idle_seconds)
 
     async def take_up(self, client: ClientState) -> bool:
-        """Load what was allowed on other replicas.
-
-        Returns whether any grants were new to this replica; none are loaded if the store is unavailable.
-        """
+        """Load what was allowed on other replicas, if the store is available. Returns whether any of it was new."""
         if client.grants is None or not principal_in(client.key):
             return False
         key, new_rules = self._row_key(client), list[str]()

@@ -58,7 +58,6 @@ Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Return whether a folder belongs to this user and is closed to other users."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -82,10 +81,7 @@ def _make_room() -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket path of each server in a folder, and a connection to that server.
-
-    Sockets without a server are removed.
-    """
+    """Yield each server's socket path in a folder and a connection to it. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One socket that has disappeared must not hide the others.
@@ -221,10 +217,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Return the path of the HTML file that takes a browser to the dashboard of the server at this socket.
-
-    The server removes the file when it exits.
-    """
+    """Return the path of the file, removed at exit, that takes a browser to the dashboard of this socket's server."""
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
@@ -247,10 +240,7 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """Yield the lines of a response, with `None` for each line that is not JSON.
-
-    Nothing is yielded if the response starts too late.
-    """
+    """Yield the lines of a response, `None` for one that is not JSON; nothing if the response starts too late."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()

@@ -48,7 +48,6 @@ def _clock(seconds: float) -> str:
 
 
 def about(running_server: RunningServer) -> str:
-    """Describe the server of this page: its process and folders."""
     folders = running_server.folders
     ellipsis = " ..." * (len(folders) > MAX_NAMED)
     return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{ellipsis}"

@@ -116,7 +116,6 @@ class SignIn:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
-        """Return a new one-time code for a sign-in link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MAX_CODES:
@@ -135,7 +134,6 @@ class SignIn:
         return session
 
     def session(self, cookie: str) -> BrowserSession | None:
-        """Return the session of a browser with this cookie."""
         return self._sessions.get(_digest(cookie))
 
 
@@ -378,7 +376,6 @@ class Dashboard:
                 return open_questions
 
     def _redirect(self, page: str) -> Response:
-        """Redirect to a page, after a form has been processed."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
     async def _checked_form(self, request: Request, content: str) -> FormData:

@@ -292,8 +292,6 @@ def _to_core(schema: Any) -> Any:
 
 
 def _with_check(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
-    """Return a schema whose values must also pass a check."""
-
     def validate(value: Any, info: Any) -> Any:
         if not check(value, info.context):
             raise ValueError
@@ -317,10 +315,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a string is a regular expression in both Python and ECMAScript.
-
-    The string is checked in one pass, because compiling may be slow.
-    """
+    """Return whether text is a regular expression in Python and ECMAScript, in one pass: compiling may be slow."""
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):

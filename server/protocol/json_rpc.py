@@ -71,13 +71,11 @@ class MCPError(Exception):
 
 
 def as_mapping(value: Any) -> Json:
-    """Return the value if it is an object, otherwise an empty object."""
     # `cast` would be a function call, and this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON keys are strings
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return the value if it is an array, otherwise an empty one."""
     return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 

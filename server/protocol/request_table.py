@@ -151,7 +151,6 @@ class RequestContext:
     http_request: HttpRequest | None = None  # the HTTP request that carried this message
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to the client, if it asked for progress."""
         if (token := progress_token(self.params)) is None:
             return
         fields = {"progress": progress, "total": total, "message": message}
@@ -285,10 +284,7 @@ def our_name() -> Json:
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """Return a result with questions, for the 2026-07-28 revision.
-
-    The client repeats its request with the answers and this state.
-    """
+    """Return questions (2026-07-28 revision); the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
@@ -379,7 +375,6 @@ def elicits(capabilities: Json | None, mode: str) -> bool:
 
 
 def progress_token(params: Any) -> str | int | None:
-    """Return the progress token of a request, if any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
 

@@ -266,7 +266,6 @@ class PendingQuestions:
         return list(self._waiting.values())
 
     def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - the usual name
-        """Return the question with this id, if it is still waiting."""
         pending = self._waiting.get(id)
         return pending if pending is not None and pending.answer is None else None
 
@@ -276,6 +275,5 @@ class PendingQuestions:
         pending.answered.set()
 
     def wait_longer(self, pending: PendingQuestion) -> None:
-        """Restart the time limit for the answer."""
         pending.scope.deadline = anyio.current_time() + self._seconds
         self.on_change()

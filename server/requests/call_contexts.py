@@ -119,10 +119,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection until it ends, so that the client can be sent notifications.
-
-        Returns whether the connection is new.
-        """
+        """Remember a request's connection for notifications until it ends. Returns whether the connection is new."""
         connections = self.find(ctx).connections
         if ctx.connection in connections:
             return False
@@ -237,10 +234,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
-        """Return the context of a call to an upstream tool.
-
-        This server uses no files for the call, so the call does not wait for the client's roots.
-        """
+        """Return the context of a call to an upstream tool, which needs no files here, and so waits for no roots."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -43,7 +43,6 @@ class Completion:
         await self._add_entries(folder, folder, start)
 
     async def relative(self, text: str, roots: Sequence[str], *, absolute_values: bool) -> None:
-        """Find the completions of a relative path in each root."""
         folder, start = _split(text)
         for root in roots:
             prefix = os.path.join(root, folder) if absolute_values else folder

@@ -240,10 +240,7 @@ class FileRequests:
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read the files that the argument of the `at` prompt names.
-
-    If no file was read and there is no question to ask, an error is raised, which the user sees.
-    """
+    """Read the files that the `at` prompt names. If there is neither a file nor a question, the user sees the error."""
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
     from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
@@ -316,7 +313,6 @@ class MemoryResources:
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def list_resources(self, context: ToolContext) -> list[dict[str, Any]]:
-        """Return this client's current resources, in wire format."""
         files = await run_blocking(context.signal, lambda: self._existing_files(context))
         resources = [
             {
@@ -356,10 +352,7 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     async def read_all(self, context: ToolContext) -> list[tuple[str, str]]:
-        """Return titles and texts of memories and todos for the dashboard.
-
-        This does not count as a read by the client.
-        """
+        """Return titles and texts of memories and todos for the dashboard; this does not count as a client's read."""
 
         def read() -> list[tuple[str, str]]:
             texts: list[tuple[str, str]] = []

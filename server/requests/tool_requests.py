@@ -372,7 +372,6 @@ class ToolRequests:
         raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
 
     def _is_suggestible(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Return whether to suggest a tool to a model that called an unknown one."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
@@ -383,10 +382,7 @@ class ToolRequests:
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | ToolResult:
-        """Have the user log in to the upstream that a call goes to.
-
-        Returns the request to continue with, or the result to send instead.
-        """
+        """Have the user log in to a call's upstream. Returns the request to continue with, or the result to send."""
         is_asked = self.router.relay.why_denied(owner.alias, exchange.rights) == ""
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
@@ -461,7 +457,6 @@ class ToolRequests:
 
 
 def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence about each kind of tool."""
     names = {verb: [name for name in candidates if name in tool_names] for verb, candidates in _FOR_FILES.items()}
     parts = [f"{_enumerated(group)} {verb if len(group) > 1 else f'{verb}s'}" for verb, group in names.items() if group]
     if parts:

@@ -73,10 +73,7 @@ class ToolSearch:
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether the client of a request uses this server's tool search.
-
-        If the client is another coretools-mcp, it never uses this search.
-        """
+        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         if self.mode == "on":
@@ -94,10 +91,7 @@ class ToolSearch:
         return self._is_large
 
     def is_hidden(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether tool search hides a tool.
-
-        Tools that are only for apps are listed, so that hosts know about them.
-        """
+        """Return whether tool search hides a tool; tools for apps only are listed, so that hosts know about them."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
         owner = owner_of_tool(self.pool, tool)
@@ -116,7 +110,6 @@ class ToolSearch:
         return self.policy.why_not_offered(tool.traits, rights) is None
 
     def tool_entries(self, rights: Rights) -> list[Json]:
-        """Return the three tools in the format of `tools/list`."""
         search = (
             f"Find tools of other servers, which are not in your list of tools. Servers: {self._server_list(rights)}."
         )

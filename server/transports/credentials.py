@@ -46,7 +46,6 @@ class Tokens:
 
 
 def digest_of(token: str) -> bytes:
-    """Return the digest that identifies a token."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

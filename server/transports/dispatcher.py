@@ -187,7 +187,6 @@ class Dispatcher:
         return bool(self._questions or self.other_questions)
 
     def has_open(self, identity: RequestId) -> bool:
-        """Return whether a request with this id is unanswered."""
         return comparable_id(identity) in self.unanswered
 
     def receive(
@@ -240,10 +239,7 @@ class Dispatcher:
             future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def start_waiting(self) -> None:
-        """Start queued requests, as far as the limits allow.
-
-        This is called when a request is done, or when responses have been read.
-        """
+        """Start queued requests, as far as the limits allow, after a request is done or responses have been read."""
         while self.waiting and self._may_start(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
@@ -373,7 +369,6 @@ class Dispatcher:
             self._ended.set()
 
     def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Start processing a message, or let it wait."""
         match message:
             case Request():
                 if incoming is None or incoming.is_cancelled:
@@ -402,7 +397,6 @@ class Dispatcher:
                     future.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _may_start(self, size: int) -> bool:
-        """Return whether another request may start."""
         if not self._is_bounded:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._in_progress:

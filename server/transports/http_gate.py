@@ -129,7 +129,7 @@ class HttpGate:
 
 
 def _with_cors(origin: str, send: Send) -> Send:
-    """Add the headers that let pages of an origin read the response (CORS)."""
+    """Let pages of an origin read the response (CORS)."""
     exposed_headers = b"mcp-session-id, www-authenticate, retry-after"
     readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed_headers)]
     extra_headers = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]

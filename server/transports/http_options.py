@@ -34,7 +34,6 @@ class HttpOptions:
 
     @property
     def needs_token(self) -> bool:
-        """Whether every client needs a token."""
         return bool(self.tokens) or self.issuer is not None
 
     @property

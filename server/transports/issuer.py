@@ -148,10 +148,7 @@ class Issuer:
                 self._token_locks.pop(digest, None)
 
     def _cached_principal(self, digest: bytes) -> Principal | None:
-        """Return the principal of a token that was checked within the last minute.
-
-        Raises the same error again if the token was rejected.
-        """
+        """Return the principal of a token checked within the last minute, or raise the same refusal again."""
         now = time.time()
         expiry, principal = self._accepted.get(digest, (0.0, None))
         if now < expiry:

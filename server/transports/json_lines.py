@@ -171,7 +171,6 @@ class OutgoingLines:
         return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))
 
     def written(self, count: int) -> None:
-        """Remove bytes that have been written."""
         self.size -= count
         if not self.size:
             self._pieces.clear()

@@ -132,7 +132,6 @@ class _Wire:
                 os.set_blocking(descriptor, was_blocking)
 
     def resume_reading(self) -> None:
-        """Continue reading, unless reading must pause."""
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
             self._loop.add_reader(self._input, self._on_readable)
@@ -195,7 +194,6 @@ class _Wire:
         return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:
-        """Return whether the other end of the output is still open."""
         if sys.platform == "win32":
             return True
         poll = select.poll()

@@ -140,7 +140,6 @@ class HttpSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has initialized."""
         return self.conversation.connection.is_open
 
     def new_stream(self) -> RequestStream:
@@ -149,7 +148,6 @@ class HttpSession:
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
-        """Return the stream to resume after this event."""
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
@@ -239,7 +237,6 @@ class Sessions:
         group.busy[session.id] = session
 
     def release(self, session: HttpSession) -> None:
-        """Record that a request or stream no longer uses a session."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
