@@ -158,11 +158,7 @@ class ListenStreams:
 
 
 class Announcements:
-    """Notifies clients of changed lists.
-
-    In the 2026-07-28 revision, the notifications go to clients' `subscriptions/listen` streams; in earlier revisions,
-    to their sessions.
-    """
+    """Notifies clients of changed lists: in the 2026-07-28 revision in their streams, before in their sessions."""
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus

@@ -212,11 +212,7 @@ class Exchange:
             logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Send the client a request, if its revision allows this, and wait for the response.
-
-        Raises:
-            NotAskedError: The client could not be asked, or did not answer with a result.
-        """
+        """Send the client a request and return the result; raises `NotAskedError` if there is none."""
         if params.get("mode") == "url":
             # Upstreams of the 2026-07-28 revision send no `elicitationId`, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}

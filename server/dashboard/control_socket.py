@@ -222,10 +222,7 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield a pair for each of this user's servers: its socket path, and a list with the first line of its response.
-
-    The list is empty if the server is stuck. This call blocks.
-    """
+    """Yield each server's socket path and a list with the first line of its response, empty if stuck. This blocks."""
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
             yield path, [*islice(_lines(connection, question), 1)]

@@ -1,7 +1,4 @@
-"""The content of the dashboard's pages, as plain values for the templates.
-
-Invisible characters are replaced when `site` renders the templates.
-"""
+"""The content of the dashboard's pages, as plain values; `site` replaces invisible characters when it renders them."""
 
 from __future__ import annotations
 

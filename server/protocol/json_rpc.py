@@ -175,11 +175,7 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """Parse a client's message, or a batch if `takes_batches` is true (2025-03-26 revision).
-
-    Raises:
-        ValueError: The line is neither a message nor an allowed batch.
-    """
+    """Parse a client's message, or a batch if `takes_batches` is true; raises `ValueError` if it is neither."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -285,10 +281,7 @@ class Unreadable:
 def read_unreadable(line: bytes) -> Unreadable | None:
     """Return the id of JSON that is not a JSON-RPC message, if usable, and whether it is meant as a response.
 
-    Returns `None` if the JSON has no id.
-
-    Raises:
-        ValueError: The line is not JSON.
+    Returns `None` if the JSON has no id. Raises `ValueError` if the line is not JSON.
     """
     try:
         parsed: Any = json.loads(line)

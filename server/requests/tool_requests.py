@@ -1,8 +1,4 @@
-"""Handles `tools/list` and `tools/call`, and provides the server's instructions and the skills.
-
-The instructions state the purpose of the tools, and rules that apply to all of them. The skills are those that a client
-may load, including those of upstreams.
-"""
+"""Handles `tools/list` and `tools/call`, and provides the server's instructions and the skills."""
 
 from __future__ import annotations
 
@@ -224,10 +220,7 @@ class ToolRequests:
         return "\n".join(texts) or None
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Start tool calls, including those through `call_tool`. This is a middleware.
-
-        Clients with limited rights also get their own instructions here.
-        """
+        """A middleware that starts tool calls, and gives clients with limited rights their own instructions."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}

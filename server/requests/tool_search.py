@@ -155,8 +155,7 @@ class ToolSearch:
     ) -> ToolResult:
         """Return the result of `search_tools` or `describe_tool`. `definition_of` returns what clients see of a tool.
 
-        Raises:
-            ToolError: There is no such tool, or the arguments are invalid.
+        Raises `ToolError` if there is no such tool, or the arguments are invalid.
         """
         await self.pool.wait_for_first_list()
         await self.pool.before_list("tools")

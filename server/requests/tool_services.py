@@ -291,10 +291,7 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """Return the folder that a client sees as `/tmp` outside plan mode, and the one in plan mode.
-
-        A string is the reason why there is none; it is empty if commands see the machine's `/tmp`.
-        """
+        """Return the scratch folders of a client, as `Client.scratch` describes."""
 
         def scratch(path: str | None) -> Scratch | str:
             if path is None:
@@ -334,10 +331,7 @@ class Commands:
 
 
 class CustomTools:
-    """Keeps the discovery command's tools in the registry, next to the built-in tools.
-
-    Nothing is imported unless the settings contain a discovery command.
-    """
+    """Keeps the discovery command's tools in the registry. Without such a command, nothing is imported."""
 
     def __init__(
         self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved_names: Iterable[str] = ()

@@ -315,10 +315,7 @@ class Dispatcher:
         await self.send_notification(self._outgoing, method, params)
 
     async def send_request(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
-        """Send a request to the client and wait for the response.
-
-        Raises `MCPError` if the response is an error, or the client is gone.
-        """
+        """Send the client a request and return the result; raises `MCPError` for an error, or if the client is gone."""
         if not self.may_ask:
             return await NO_OUTBOUND.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.

@@ -1,8 +1,4 @@
-"""Messages over HTTP: reads those that clients post, and sends others as plain JSON or as server-sent events.
-
-An `EventStream` holds the messages of one HTTP response, or of several responses if the client resumes the stream, as
-the HTML standard describes.
-"""
+"""Messages over HTTP: reads those that clients post, and sends others as plain JSON or as server-sent events."""
 
 from __future__ import annotations
 
@@ -251,10 +247,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts a JSON response, but no event stream.
-
-    Other messages go to the stream `elsewhere`, or are dropped if it is `None`.
-    """
+    """The stream of a request whose client accepts only JSON. Other messages go to `elsewhere`, or are dropped."""
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 

@@ -1,7 +1,6 @@
 """MCP over HTTP on one port: Streamable HTTP at `/mcp`, and the older SSE transport at `/sse` and `/messages/`.
 
-This module contains the web server, from startup to shutdown: its connections, its open requests, and its routes. The
-connections of clients that are slow, silent or gone are closed in bounded time and at bounded cost.
+The connections of clients that are slow, silent or gone are closed in bounded time and at bounded cost.
 """
 
 from __future__ import annotations

@@ -381,11 +381,7 @@ class Issuer:
 
 
 def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Issuer:
-    """Read the issuer from the settings.
-
-    Raises:
-        SettingsError: The issuer's settings are invalid; the message lists all problems.
-    """
+    """Read the issuer from the settings; raises `SettingsError` with all problems of these settings."""
     problems: list[str] = []
     introspection = settings.introspection
     addresses = {"issuer": settings.issuer, "jwksUri": settings.jwks_uri}

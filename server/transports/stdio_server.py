@@ -27,7 +27,6 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-
 READ_BYTES = 256 * 1024  # size of one read; a Linux pipe holds 64 kB, a socket more
 DRAIN_SECONDS = 10.0  # limit for pending calls after end of input
 COMMAND_SECONDS = 1.0
@@ -180,10 +179,9 @@ class _Wire:
         if refusal is not None:
             self.dispatcher.refuse(refusal)
             return
-        try:
+        unreadable = None
+        with suppress(ValueError):
             unreadable = read_unreadable(line)
-        except ValueError:
-            unreadable = None
         if unreadable is None:
             logger.warning("dropped a line that is not a JSON-RPC message")
         else:

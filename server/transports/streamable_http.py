@@ -182,14 +182,10 @@ class HttpSession:
 
 @dataclass(slots=True)
 class _PrincipalSessions:
-    """The sessions of one principal, or of all clients without tokens, longest-silent first."""
+    """The sessions of one principal, or of all clients without tokens."""
 
-    silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])
-    busy: dict[str, HttpSession] = field(default_factory=dict[str, HttpSession])
-
-    @property
-    def count(self) -> int:
-        return len(self.silent) + len(self.busy)
+    silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])  # longest-silent first
+    count: int = 0  # the number of silent and busy sessions
 
 
 class Sessions:
@@ -213,6 +209,7 @@ class Sessions:
         """Open a session, which counts as busy until it is released."""
         session = HttpSession(self._table, owner, principal_name)
         self._sessions[session.id] = session
+        self._principals.setdefault(principal_name, _PrincipalSessions()).count += 1
         self.take(session)
         while len(self._sessions) > self._max_sessions:
             # The principal with the most sessions loses one, so that others are not affected.
@@ -230,20 +227,14 @@ class Sessions:
     def take(self, session: HttpSession) -> None:
         """Record that a request or an open stream uses a session."""
         session.requests += 1
-        if session.id not in self._sessions:
-            return  # the session was closed in the meantime
-        group = self._principals.setdefault(session.principal_name, _PrincipalSessions())
-        group.silent.pop(session.id, None)
-        group.busy[session.id] = session
+        if session.id in self._sessions:  # otherwise the session was closed in the meantime
+            self._principals[session.principal_name].silent.pop(session.id, None)
 
     def release(self, session: HttpSession) -> None:
         session.requests -= 1
-        if session.requests or session.id not in self._sessions:
-            return
-        group = self._principals[session.principal_name]
-        del group.busy[session.id]
-        session.silent_since = time.monotonic()
-        group.silent[session.id] = session
+        if not session.requests and session.id in self._sessions:
+            session.silent_since = time.monotonic()
+            self._principals[session.principal_name].silent[session.id] = session
 
     def end(self, session: HttpSession) -> None:
         """End a session at once; its cancelled requests may take a moment to clean up."""
@@ -251,7 +242,7 @@ class Sessions:
             return
         group = self._principals[session.principal_name]
         group.silent.pop(session.id, None)
-        group.busy.pop(session.id, None)
+        group.count -= 1
         if not group.count:
             del self._principals[session.principal_name]
         task = asyncio.create_task(session.aclose())
