@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import anyio
 
 from server.protocol.json_rpc import Json, MCPError, as_mapping
-from server.protocol.request_table import (
-    LEVELS,
-    McpConnection,
-    Outbound,
-    RequestContext,
-    elicits,
-    progress_token,
-)
+from server.protocol.request_table import LEVELS, McpConnection, Outbound, RequestContext, elicits, progress_token
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible

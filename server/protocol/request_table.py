@@ -99,7 +99,7 @@ class RequestOutbound(Outbound, Protocol):
         ...
 
 
-class _NoOutbound:
+class NoOutbound:
     """The outbound of a 2026-07-28 client outside of its requests: refuses requests to it, and drops notifications."""
 
     async def request(self, method: str, params: Json | None) -> Json:
@@ -110,7 +110,7 @@ class _NoOutbound:
         """Drop the notification."""
 
 
-NO_OUTBOUND = _NoOutbound()
+NO_OUTBOUND = NoOutbound()
 
 
 @dataclass(eq=False, slots=True)

@@ -17,13 +17,7 @@ from functools import partial
 from uuid import UUID
 
 from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, principal_of, rights_of
-from server.clients.client_workspaces import (
-    PLACE_WAIT_SECONDS,
-    ClientRoots,
-    RootsState,
-    WorkspacePolicy,
-    learn_roots,
-)
+from server.clients.client_workspaces import PLACE_WAIT_SECONDS, ClientRoots, RootsState, WorkspacePolicy, learn_roots
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext

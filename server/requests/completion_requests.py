@@ -37,7 +37,9 @@ class Completion:
 
     async def absolute(self, text: str, roots: Sequence[str]) -> None:
         """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
-        matching_roots = [root for root in map(_as_folder, roots) if root.startswith(text) and root != text]
+        matching_roots = [
+            root for root in (os.path.join(root, "") for root in roots) if root.startswith(text) and root != text
+        ]
         self._add(matching_roots, len(matching_roots))
         folder, start = _split(text)
         await self._add_entries(folder, folder, start)
@@ -51,7 +53,9 @@ class Completion:
             return
         for root in roots:
             if len(self.values) < MAX_VALUES:
-                await self._add_entries(root, _as_folder(root) if absolute_values else "", start, in_subfolders=True)
+                await self._add_entries(
+                    root, os.path.join(root, "") if absolute_values else "", start, in_subfolders=True
+                )
 
     async def _add_entries(self, folder: str, prefix: str, start: str, *, in_subfolders: bool = False) -> None:
         outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": in_subfolders}))
@@ -111,7 +115,3 @@ def _split(text: str) -> tuple[str, str]:
     """Return the folder with its trailing slash, and the start of a name in that folder."""
     end = max((match.end() for match in _FOLDER_END.finditer(text)), default=0)
     return text[:end], text[end:]
-
-
-def _as_folder(root: str) -> str:
-    return root if root.endswith(os.sep) else root + os.sep

@@ -325,10 +325,7 @@ class MemoryResources:
             for file in files
         ]
         if self.todos.read(context.client.key, context.workspace):
-            texts = {
-                "title": "Todo list",
-                "description": "The todo list that this client wrote for its workspace.",
-            }
+            texts = {"title": "Todo list", "description": "The todo list that this client wrote for its workspace."}
             resources.append({"uri": TODO_LIST, "name": "todo-list", **texts, "mimeType": JSON})
         return resources
 

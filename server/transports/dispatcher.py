@@ -36,13 +36,7 @@ from server.protocol.json_rpc import (
     read_message,
     response_to,
 )
-from server.protocol.request_table import (
-    NO_OUTBOUND,
-    McpConnection,
-    RequestContext,
-    RequestTable,
-    opened_by,
-)
+from server.protocol.request_table import NO_OUTBOUND, McpConnection, RequestContext, RequestTable, opened_by
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.json_lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
 
@@ -124,11 +118,11 @@ class Incoming:
                 INVALID_REQUEST,
                 f"The client cannot receive a request '{method}' after the response to its own request.",
             )
-        return await self.dispatcher.send_request(self.outgoing, method, params)
+        return await self.dispatcher.request(method, params, self.outgoing)
 
     async def notify(self, method: str, params: Json | None) -> None:
         if not self.is_done:
-            await self.dispatcher.send_notification(self.outgoing, method, params)
+            await self.dispatcher.notify(method, params, self.outgoing)
 
 
 OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # outside of tests, `Conversation.on_request`
@@ -306,16 +300,12 @@ class Dispatcher:
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
                 await asyncio.wait(tasks)
 
-    async def request(self, method: str, params: Json | None) -> Json:
-        """Send a request to the client outside of its requests."""
-        return await self.send_request(self._outgoing, method, params)
+    async def request(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> Json:
+        """Send the client a request, by default outside of its own requests, and return the result.
 
-    async def notify(self, method: str, params: Json | None) -> None:
-        """Send a notification to the client outside of its requests."""
-        await self.send_notification(self._outgoing, method, params)
-
-    async def send_request(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
-        """Send the client a request and return the result; raises `MCPError` for an error, or if the client is gone."""
+        Raises `MCPError` if the response is an error, or the client is gone.
+        """
+        outgoing = outgoing or self._outgoing
         if not self.may_ask:
             return await NO_OUTBOUND.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
@@ -335,8 +325,9 @@ class Dispatcher:
                 cancellation = {"requestId": identity, "reason": "its result is no longer needed"}
                 outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancellation))))
 
-    async def send_notification(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Send a notification to the client, or drop it if the client is gone or will send nothing more."""
+    async def notify(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> None:
+        """Send the client a notification, or drop it if the client is gone or will send nothing more."""
+        outgoing = outgoing or self._outgoing
         if self._ended.is_set() or self._is_input_ended:
             return
         outgoing.put(encoded(fields_of(Notification(method, params))))
@@ -383,7 +374,7 @@ class Dispatcher:
                     incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
                     self._running.add(incoming)
             case Response() | ErrorResponse():
-                # `send_request` waits for this future.
+                # `request` waits for this future.
                 future = self._questions.get(comparable_id(message.id)) if message.id is not None else None
                 if future is None or future.done():
                     return

@@ -293,11 +293,7 @@ class ClientWatch:
 
 
 async def send_events(
-    stream: EventStream,
-    watch: ClientWatch,
-    send: Send,
-    headers: Iterable[tuple[bytes, bytes]] = (),
-    first: bytes = b"",
+    stream: EventStream, watch: ClientWatch, send: Send, headers: Iterable[tuple[bytes, bytes]] = (), first: bytes = b""
 ) -> None:
     """Send a stream until it ends, its client leaves, or its client resumes it with another request.
 

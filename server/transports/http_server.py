@@ -312,11 +312,7 @@ class WebApp(Starlette):
     """
 
     def __init__(
-        self,
-        app: Application,
-        options: HttpOptions,
-        is_ready: Callable[[], bool],
-        max_sessions: int = MAX_SESSIONS,
+        self, app: Application, options: HttpOptions, is_ready: Callable[[], bool], max_sessions: int = MAX_SESSIONS
     ) -> None:
         self._application, self._options, self._is_ready = app, options, is_ready
         self._sessions = Sessions(app.table, max_sessions, options.http.session_idle / 1000)

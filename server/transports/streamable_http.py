@@ -48,8 +48,8 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_OUTBOUND,
     McpConnection,
+    NoOutbound,
     RequestContext,
     RequestTable,
     opened_by,
@@ -276,13 +276,10 @@ class Sessions:
 
 
 @dataclass(eq=False, slots=True)
-class _ModernRequest:
+class _ModernRequest(NoOutbound):
     """A request of the 2026-07-28 revision. While it is open, its client receives notifications, but never requests."""
 
     stream: EventStream
-
-    async def request(self, method: str, params: Json | None) -> Json:
-        return await NO_OUTBOUND.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         self.stream.put(encoded(fields_of(Notification(method, params))))
