@@ -155,7 +155,7 @@ class Dashboard:
         self._streams = 0
         self._ending = anyio.Event()
         self._sign_in = SignIn()
-        self._port = 0
+        self._port, self._cookie = 0, ""
         self._home = f"/{secrets.token_urlsafe(16)}/"
         self._is_confined: bool | None = None  # whether commands run in a sandbox; `None` until checked
         environment = jinja2.Environment(
@@ -176,6 +176,7 @@ class Dashboard:
             listener.bind((HOST, 0))
             listener.listen()
             self._port = listener.getsockname()[1]
+            self._cookie = f"coretools_{self._port}"
             routes = [
                 Route("/open", self._ask_for_code, methods=["GET"]),
                 Route("/open", self._sign_in_browser, methods=["POST"]),
@@ -219,10 +220,6 @@ class Dashboard:
     def link(self) -> str:
         """Return a URL that signs in one browser and works once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
-
-    @property
-    def _cookie(self) -> str:
-        return f"coretools_{self._port}"
 
     def _on_change(self) -> None:
         self._changes += 1

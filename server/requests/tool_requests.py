@@ -111,7 +111,8 @@ class ToolRequests:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
         is_from_proxy, pool = bool(chain_of(meta)), self.router.pool
         await pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
-        await self.custom_tools.wait_for_first_list()
+        if (discovery := self.custom_tools.discovery) is not None:
+            await discovery.wait_for_first_list()
         await pool.before_list("tools")
         # An anonymous client could not leave plan mode, because its state is not kept between requests.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous

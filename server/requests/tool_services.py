@@ -366,11 +366,6 @@ class CustomTools:
             del self._environment[name]
         self._environment.update(environment)
 
-    async def wait_for_first_list(self) -> None:
-        """Wait a moment for the discovery at startup, so that the first list is complete if possible."""
-        if self.discovery is not None:
-            await self.discovery.wait_for_first_list()
-
     def _create_discovery(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - loaded only with a discovery command
         from tools.builtin.task import TaskTool  # noqa: PLC0415 - loaded only with a discovery command

@@ -146,8 +146,7 @@ class EventStream:
         self._drop()
         self.wake()
 
-    def put_answer(self, line: bytes) -> None:
-        self.put(line)
+    put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
         """Do nothing: a client expects no response to a request that it has cancelled."""

@@ -49,8 +49,10 @@ class _Session:
         self._room = asyncio.Event()
         self.events = EventStream()
         self.dispatcher = Dispatcher(self.events, on_resume=self._room.set)
-        self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
+        conversation = Conversation(table, self.dispatcher)
+        self.connection = conversation.connection
+        self.dispatcher.start(conversation.on_request, conversation.on_notify)
 
     def _on_read(self) -> None:
         self.dispatcher.start_waiting()
@@ -79,8 +81,6 @@ class SseSessions:
         principal = principal_of(HttpRequest(scope))
         name, session = uuid.uuid4().hex, _Session(self._table, principal, scope.get(OPEN_REQUEST))
         self._sessions[name] = session
-        dispatcher, conversation = session.dispatcher, session.conversation
-        dispatcher.start(conversation.on_request, conversation.on_notify)
         path = quote(scope.get(ROOT_PATH, "") + "/messages/")
         endpoint = f"event: endpoint\r\ndata: {path}?session_id={name}\r\n\r\n".encode()
         try:
@@ -89,7 +89,7 @@ class SseSessions:
         except anyio.get_cancelled_exc_class():
             is_expired = session.request is not None and session.request.deadline <= anyio.current_time()
             session.events.is_read = True
-            dispatcher.abort(SESSION_EXPIRED if is_expired else SERVER_ENDS)
+            session.dispatcher.abort(SESSION_EXPIRED if is_expired else SERVER_ENDS)
             with anyio.CancelScope(shield=True):
                 events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
                 await send({"type": "http.response.body", "body": events, "more_body": True})
@@ -98,8 +98,8 @@ class SseSessions:
             del self._sessions[name]
             session.end()
             with anyio.CancelScope(shield=True):
-                await dispatcher.aclose()
-            conversation.connection.close()
+                await session.dispatcher.aclose()
+            session.connection.close()
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Accept a posted message, once the session has room for it."""

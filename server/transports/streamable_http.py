@@ -134,13 +134,10 @@ class HttpSession:
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
         self.dispatcher = Dispatcher(self.events, on_resume=lambda: None, is_bounded=False)
-        self.conversation = Conversation(table, self.dispatcher, is_modern=False)
-        self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
+        conversation = Conversation(table, self.dispatcher, is_modern=False)
+        self.connection = conversation.connection
+        self.dispatcher.start(conversation.on_request, conversation.on_notify)
         self._streams = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self.conversation.connection.is_open
 
     def new_stream(self) -> RequestStream:
         self._streams += 1
@@ -177,7 +174,7 @@ class HttpSession:
         await self.dispatcher.aclose(SESSION_ENDED)
         self.events.end()
         self.streams.clear()
-        self.conversation.connection.close()
+        self.connection.close()
 
 
 @dataclass(slots=True)
@@ -363,16 +360,16 @@ class StreamableHttp:
                 return
             async with _answered(identity, stream, send) as guarded_send:
                 await stream.wait(stream.silent_seconds)
-                headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
+                headers = [(SESSION_HEADER, session.id.encode())] if session.connection.is_open else []
                 if (response := stream.only_message()) is not None:
                     await send_json(response, HTTPStatus.OK, guarded_send, headers)
                     return
                 first = b""
-                if session.conversation.connection.protocol_version >= PRIMED_SINCE:
+                if session.connection.protocol_version >= PRIMED_SINCE:
                     first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
                 await session.send_stream(stream, receive, guarded_send, first)
         finally:
-            if not session.is_open:  # initialize failed
+            if not session.connection.is_open:  # initialize failed
                 self.sessions.end(session)
             self.sessions.release(session)
 
