@@ -387,8 +387,7 @@ class Dashboard:
     async def _question_and_form(self, request: Request) -> tuple[PendingQuestion, FormData]:
         """Return the question that a form answers, and the form. The question must still be open."""
         self._session(request)
-        pending = self._open_question(request)
-        form = await self._checked_form(request, pending.question.fingerprint)
+        form = await self._checked_form(request, self._open_question(request).question.fingerprint)
         return self._open_question(request), form  # the question may have been answered while the form was in transit
 
     def _open_question(self, request: Request) -> PendingQuestion:
@@ -516,8 +515,7 @@ class _Guarded:
         elif not scope["path"].startswith(self._home):
             refusal = NOT_SIGNED_IN
         else:
-            path = f"/{scope['path'].removeprefix(self._home)}"
-            await self._site({**scope, "path": path}, receive, guarded)
+            await self._site({**scope, "path": f"/{scope['path'].removeprefix(self._home)}"}, receive, guarded)
             return
         await Response(f"{refusal}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 

@@ -193,8 +193,7 @@ class FileRequests:
                 code = INTERNAL_ERROR
             elif failure.code in _NOT_FOUND and not ctx.connection.is_modern:
                 code = RESOURCE_NOT_FOUND
-            data = {**uri_data, "type": failure.code.value}
-            raise MCPError(code, failure.message, data=data)
+            raise MCPError(code, failure.message, {**uri_data, "type": failure.code.value})
         return contents_to_wire(uri, outcome)
 
     async def _complete(self, ctx: RequestContext) -> Wire:
@@ -215,11 +214,9 @@ class FileRequests:
         try:
             _ = context.workspace.first_root
         except ToolError as error:
-            data = {"type": error.code.value}
-            raise MCPError(INVALID_PARAMS, error.message, data) from None
-        no_questions = _NoQuestions()
+            raise MCPError(INVALID_PARAMS, error.message, {"type": error.code.value}) from None
         result = await completer(
-            value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, no_questions)
+            value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, _NoQuestions())
         )
         has_more = result.partial or result.total > len(result.values)
         completion: Wire = {"values": list(result.values), "hasMore": has_more}
@@ -267,9 +264,8 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
         paths.append(path)
     if uri_paths:
         # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
-        workspace = context.workspace
         try:
-            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in uri_paths])
+            await run_blocking(context.signal, lambda: [context.workspace.locate_exactly(path) for path in uri_paths])
         except ToolError as error:
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
@@ -289,8 +285,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
 
 
 def _refusal(message: str, kind: str | None = None) -> MCPError:
-    data = {"type": kind} if kind is not None else None
-    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], data=data)
+    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], None if kind is None else {"type": kind})
 
 
 class _NoQuestions:

@@ -215,13 +215,12 @@ class Commands:
             readable=shell.readable,
             writable=shell.writable,
         )
-        path = os.environ.get("PATH", os.defpath)
         return BubblewrapConfinement(
             SandboxMode(shell.sandbox),
             site,
             self._starter,
             self.folders,
-            path,
+            os.environ.get("PATH", os.defpath),
             consented_digests=self.consented,
             loopbacks=self._loopbacks,
             landlock=LandlockConfinement(self._starter, self.folders),

@@ -147,7 +147,7 @@ class Dispatcher:
         self.on_resume = on_resume  # called when reading may continue
         self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
-        self._held: deque[tuple[Message, Incoming | None, int]] = deque()
+        self._held: deque[tuple[Message, Incoming, int]] = deque()
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
@@ -195,7 +195,7 @@ class Dispatcher:
         `outgoing` receives the response; the response to a batch is a batch. By default, the response goes to the same
         stream as messages that belong to no request.
         """
-        incoming, outgoing = None, outgoing or self._outgoing
+        outgoing = outgoing or self._outgoing
         if isinstance(message, list):
             answers = _BatchAnswers(outgoing, sum(isinstance(member, Request) for member in message))
             for member in message:
@@ -208,9 +208,9 @@ class Dispatcher:
             if self.unanswered.setdefault(key, incoming) is not incoming:
                 self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
-        elif isinstance(message, Notification):
+        else:
             incoming = Incoming(self, outgoing, http_request)
-            if message.method == "notifications/cancelled":
+            if isinstance(message, Notification) and message.method == "notifications/cancelled":
                 identity: Any = as_mapping(message.params).get("requestId")
                 target = self.unanswered.get(comparable_id(identity)) if type(identity) in (int, str) else None
                 if target is not None and target.method not in INLINE:
@@ -356,10 +356,10 @@ class Dispatcher:
         if self._is_ended:
             self._ended.set()
 
-    def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
+    def _accept_message(self, message: Message, incoming: Incoming) -> None:
         match message:
             case Request():
-                if incoming is None or incoming.is_cancelled:
+                if incoming.is_cancelled:
                     return
                 if message.method in AT_ONCE or (not self.waiting and self._may_start(incoming.size)):
                     self._start_request(message, incoming)
@@ -370,9 +370,8 @@ class Dispatcher:
                     self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
             case Notification():
-                if incoming is not None:
-                    incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
-                    self._running.add(incoming)
+                incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
+                self._running.add(incoming)
             case Response() | ErrorResponse():
                 # `request` waits for this future.
                 future = self._questions.get(comparable_id(message.id)) if message.id is not None else None

@@ -171,8 +171,7 @@ class Issuer:
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
-        expiry = min(claims["exp"], time.time() + CACHE_SECONDS)
-        _cache(self._accepted, digest, (expiry, principal))
+        _cache(self._accepted, digest, (min(claims["exp"], time.time() + CACHE_SECONDS), principal))
         return principal
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
