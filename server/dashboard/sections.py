@@ -168,12 +168,11 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
     from tools.shell.program_output import newest_text  # noqa: PLC0415 - loaded on first use
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
-    tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
     return {
         "jobs": [
             {
                 "id": job.id,
-                "client": name,
+                "client": client.name,
                 "status": status_text(job),
                 "started": _clock(time.time() - time.monotonic() + job.running.started_at),
                 "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended_at is not None else "",
@@ -182,8 +181,8 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
                 "output": newest_text(job.running.output),
                 "runs": job.ended_at is None,
             }
-            for name, table in tables
-            for job in reversed(table.all() if table is not None else ())
+            for client in running_server.clients.all()
+            for job in reversed(client.state.jobs.all() if client.state.jobs is not None else ())
         ]
     }
 

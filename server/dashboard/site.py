@@ -332,11 +332,8 @@ class Dashboard:
                 while not self._ending.is_set():
                     current = self._state(page)
                     if current != previous or anyio.current_time() > sent_at + STREAM_PULSE_SECONDS:
-                        yield (
-                            f"data: {len(self._running_server.questions.all())}\n\n"
-                            if current != previous
-                            else ": still here\n\n"
-                        )
+                        count = len(self._running_server.questions.all())
+                        yield f"data: {count}\n\n" if current != previous else ": still here\n\n"
                         previous, sent_at = current, anyio.current_time()
                     with anyio.move_on_after(STREAM_POLL_SECONDS):
                         await self._ending.wait()
@@ -347,7 +344,7 @@ class Dashboard:
 
     def _state(self, page: str) -> object:
         """Return a value that changes whenever the content of the page or the open questions change."""
-        running_server = self._running_server
+        running_server, live = self._running_server, self._running_server.live
         open_questions = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
@@ -356,17 +353,11 @@ class Dashboard:
                 jobs = [job for table in running_server.clients.job_tables() for job in table.all()]
                 return open_questions, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(upstream.alias, upstream.status.state) for upstream in running_server.live.pool.upstreams]
-                disabled_names = (running_server.live.switched_off, running_server.switched_off)
-                return (
-                    open_questions,
-                    states,
-                    *disabled_names,
-                    running_server.live.registry.get_all_tools(),
-                    running_server.live.report,
-                )
+                states = [(upstream.alias, upstream.status.state) for upstream in live.pool.upstreams]
+                disabled_names = live.switched_off, running_server.switched_off
+                return open_questions, states, disabled_names, live.registry.get_all_tools(), live.report
             case "settings":
-                return open_questions, running_server.live.report
+                return open_questions, live.report
             case "log":
                 return open_questions, HISTORY.count
             case _:
@@ -484,16 +475,13 @@ def _refusals_on_a_page() -> Generator[None]:
         raise HTTPException(HTTPStatus.CONFLICT, error.message) from None
 
 
+@dataclass(frozen=True, slots=True)
 class _Guarded:
-    """Rejects requests to other hosts, and changes that do not come from this site's own pages.
+    """Rejects requests to other hosts, and changes that do not come from this site's own pages."""
 
-    Everything is served under a secret path, which sign-in links contain, so that browsers send the cookie only there.
-    """
-
-    def __init__(self, site: ASGIApp, hosts: set[str], home: str) -> None:
-        self._site = site
-        self._hosts = hosts
-        self._home = home
+    site: ASGIApp
+    hosts: set[str]
+    home: str  # a secret path, which sign-in links contain, so that browsers send the cookie only there
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -503,19 +491,17 @@ class _Guarded:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        is_foreign = headers.get("host", "") not in self._hosts
+        is_foreign = headers.get("host", "") not in self.hosts
         if scope["method"] not in ("GET", "HEAD"):
             site = headers.get("sec-fetch-site", "same-origin")
-            is_foreign |= headers.get("origin", "") not in {f"http://{host}" for host in self._hosts} or site not in (
-                "same-origin",
-                "none",
-            )
+            origins = {f"http://{host}" for host in self.hosts}
+            is_foreign |= headers.get("origin", "") not in origins or site not in ("same-origin", "none")
         if is_foreign:
             refusal = "This request did not come from the dashboard, so nothing was done."
-        elif not scope["path"].startswith(self._home):
+        elif not scope["path"].startswith(self.home):
             refusal = NOT_SIGNED_IN
         else:
-            await self._site({**scope, "path": f"/{scope['path'].removeprefix(self._home)}"}, receive, guarded)
+            await self.site({**scope, "path": f"/{scope['path'].removeprefix(self.home)}"}, receive, guarded)
             return
         await Response(f"{refusal}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 

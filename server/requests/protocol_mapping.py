@@ -84,13 +84,9 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
             texts.append(f"[{part.uri} ({part.mime_type}) is attached to this text.]\n\n")
         blocks.append(_block(part, protocol_version))
     blocks.insert(0, {"type": "text", "text": "".join(texts)})
-    wire: dict[str, Any] = {
-        "description": description,
-        "messages": [{"role": "user", "content": block} for block in blocks],
-    }
-    if result.facts:
-        wire["_meta"] = {FACTS_KEY: result.facts}
-    return wire
+    messages = [{"role": "user", "content": block} for block in blocks]
+    meta = {"_meta": {FACTS_KEY: result.facts}} if result.facts else {}
+    return {"description": description, "messages": messages, **meta}
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:

@@ -226,12 +226,11 @@ class ToolRequests:
             ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
-            welcome = {
-                name: value for name, value in as_mapping(await call_next(ctx)).items() if name != "instructions"
-            }
-            instructions = self.instructions(rights, self.report())
-            # Clients do not accept `null` as instructions.
-            return {**welcome, **({"instructions": instructions} if instructions else {})}
+            welcome = dict(as_mapping(await call_next(ctx)))
+            welcome.pop("instructions", None)
+            if instructions := self.instructions(rights, self.report()):  # clients do not accept `null`
+                welcome["instructions"] = instructions
+            return welcome
         is_call = method == "tools/call" and ctx.connection.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
