@@ -84,7 +84,6 @@ class Outbound(Protocol):
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Send a notification to the client; it is dropped if the client is gone."""
-        ...
 
 
 class RequestOutbound(Outbound, Protocol):

@@ -59,14 +59,10 @@ class Application(Protocol):
     on_http_refusal: Callable[[int], None]  # called with the status of each refusal
 
     @property
-    def pages(self) -> Sequence[Route]:
-        """The pages for browsers, which need no token."""
-        ...
+    def pages(self) -> Sequence[Route]: ...  # the pages for browsers, which need no token
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the first attempt to connect to each upstream has ended."""
-        ...
+    def is_settled(self) -> bool: ...  # whether the first attempt to connect to each upstream has ended
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
         """Return a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise `None`."""

@@ -127,11 +127,9 @@ class Outgoing(Protocol):
 
     def put_answer(self, line: bytes) -> None:
         """Add the response to a request. No more messages follow for that request."""
-        ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
         """Record that a request gets no response because its client cancelled it."""
-        ...
 
 
 class OutgoingLines:
