@@ -51,8 +51,7 @@ NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
 LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
-_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""Keys that handshake-era results do not have."""
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})  # keys that handshake-era results do not have
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _LISTED: Mapping[str, type] = {"cursor": str}
 _PARAMETERS: Mapping[str, Mapping[str, type]] = {

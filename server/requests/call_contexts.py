@@ -157,8 +157,7 @@ class ClientTable:
             key, oldest = next(iter(self._clients.items()))
             if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
-            if oldest.calls:
-                # A client that waits for the result of a call is not silent.
+            if oldest.calls:  # a client that waits for the result of a call is not silent
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue

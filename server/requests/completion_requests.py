@@ -103,8 +103,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
         return completion
     text = typed_path(value)
     if ".." in _FOLDER_END.split(text):
-        # A URI with `..` cannot be read.
-        return completion
+        return completion  # a URI with `..` cannot be read
     await completion.absolute(text, roots)
     if not value.startswith("/"):
         await completion.relative(text if ON_WINDOWS else text[1:], roots, absolute_values=True)

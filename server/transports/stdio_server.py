@@ -204,8 +204,7 @@ class _Wire:
         if not self.dispatcher.unanswered:  # no other response will be sent soon, so write now
             self._write()
             return
-        # Use one write for all responses of this loop iteration.
-        self._is_write_scheduled = True
+        self._is_write_scheduled = True  # use one write for all responses of this loop iteration
         self._loop.call_soon(self._write)
 
     def _write(self) -> None:
@@ -228,8 +227,7 @@ class _Wire:
                 self._is_large = True
                 json_lines.enlarge(self._output)
             self._loop.add_writer(self._output, self._write)
-        except OSError:
-            # The client is gone.
+        except OSError:  # the client is gone
             self.outgoing.close()
             self._is_stopped = True
             self._stop_reading()

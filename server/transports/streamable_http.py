@@ -380,8 +380,7 @@ class StreamableHttp:
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (kept_stream := session.stream_after(last_event)) is None:
                 message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
-                # 404 would mean that there is no such session.
-                raise RefusedError(HTTPStatus.BAD_REQUEST, message)
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message)  # 404 would mean that there is no such session
             stream = kept_stream
         self.sessions.take(session)
         try:
