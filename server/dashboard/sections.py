@@ -7,9 +7,10 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from server.administration.log import HISTORY
+from server.administration.running_server import RunningServer
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
@@ -29,9 +30,6 @@ from tools.contract.tool_errors import ToolError
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
 from tools.text.secrets import redact
-
-if TYPE_CHECKING:
-    from server.administration.running_server import RunningServer
 
 MAX_TOOLS = 200  # maximum number of tools on the page; the search finds the others
 MAX_NAMED = 3  # maximum number of folders named in a page's header

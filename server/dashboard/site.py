@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -35,18 +35,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.administration.log import HISTORY
+from server.administration.running_server import RunningServer
 from server.dashboard import sections
+from server.questions.client_confirmer import PendingQuestion
 from server.transports.http_server import ClientConnection, WebServer
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import CUT_HERE, visible
 from tools.contract.tool_errors import ToolError
+from tools.files.change.journal import Journal
 from tools.files.change.revert import ChangeUndo, carry_out, plan_for_person
 from tools.machine.threads import THREADS
-
-if TYPE_CHECKING:
-    from server.administration.running_server import RunningServer
-    from server.questions.client_confirmer import PendingQuestion
-    from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
 CODE_SECONDS = 60.0  # how long a link is valid
