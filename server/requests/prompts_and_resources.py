@@ -298,8 +298,6 @@ class _NoQuestions:
 
 @dataclass(frozen=True, slots=True)
 class MemoryResources:
-    """Lists and reads memories and todos."""
-
     files: MemoryFiles
     todos: TodoLists
 

@@ -146,8 +146,7 @@ class Dispatcher:
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self.on_resume = on_resume  # called when reading may continue
         self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
-        # Messages that wait for the response to an inline request, with their sizes.
-        self._held: deque[tuple[Message, Incoming, int]] = deque()
+        self._held: deque[tuple[Message, Incoming]] = deque()  # waiting for the response to an inline request
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
@@ -209,15 +208,15 @@ class Dispatcher:
                 self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
         else:
-            incoming = Incoming(self, outgoing, http_request)
+            incoming = Incoming(self, outgoing, http_request, size=len(line))
             if isinstance(message, Notification) and message.method == "notifications/cancelled":
                 identity: Any = as_mapping(message.params).get("requestId")
                 target = self.unanswered.get(comparable_id(identity)) if type(identity) in (int, str) else None
                 if target is not None and target.method not in INLINE:
                     self._cancel(target)
         if self._is_held:
-            self._held.append((message, incoming, len(line)))
-            self._waiting_bytes += LINE_BYTES + len(line)
+            self._held.append((message, incoming))
+            self._waiting_bytes += LINE_BYTES + incoming.size
         else:
             self._accept_message(message, incoming)
 
@@ -347,8 +346,8 @@ class Dispatcher:
         """Process held messages, up to the next inline request."""
         self._is_held = False
         while self._held and not self._is_held:
-            message, incoming, size = self._held.popleft()
-            self._waiting_bytes -= LINE_BYTES + size
+            message, incoming = self._held.popleft()
+            self._waiting_bytes -= LINE_BYTES + incoming.size
             self._accept_message(message, incoming)
         if self._is_held:
             return

@@ -24,8 +24,6 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Where and how to listen."""
-
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
     tokens: Tokens  # accepted tokens; if there are no tokens and no issuer, every client on this machine is accepted

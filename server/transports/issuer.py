@@ -86,24 +86,14 @@ class Issuer:
         pair = f"{quote(introspection.client_id, safe='')}:{quote(secret, safe='')}"
         self._basic_auth = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
         self.scopes = settings.scopes or tuple(settings.scope_prefix + scope for scope in SCOPES)
-
-    @property
-    def metadata_path(self) -> str:
-        """The path of this server's own metadata on the resource's host (RFC 9728, 3.1)."""
-        path = urlsplit(self.settings.resource).path
-        return f"/.well-known/oauth-protected-resource{'' if path == '/' else path}"
-
-    @property
-    def metadata_url(self) -> str:
-        parts = urlsplit(self.settings.resource)
-        return f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
-
-    @property
-    def metadata(self) -> Json:
-        """The metadata for clients. It is not a Pydantic model, which would normalise the URLs."""
-        return {
-            "resource": self.settings.resource,
-            "authorization_servers": [self.settings.issuer],
+        parts = urlsplit(settings.resource)
+        # The path of this server's own metadata on the resource's host (RFC 9728, 3.1)
+        self.metadata_path = f"/.well-known/oauth-protected-resource{'' if parts.path == '/' else parts.path}"
+        self.metadata_url = f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
+        # The metadata for clients. It is not a Pydantic model, which would normalise the URLs.
+        self.metadata: Json = {
+            "resource": settings.resource,
+            "authorization_servers": [settings.issuer],
             "scopes_supported": list(self.scopes),
             "bearer_methods_supported": ["header"],
             "resource_name": "coretools-mcp",
