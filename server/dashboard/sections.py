@@ -84,10 +84,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "more": notes,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,
-                "choices": [
-                    {"decision": choice.decision.value, "title": choice.title, "rules": choice.rules}
-                    for choice in offered_choices(question)
-                ],
+                "choices": offered_choices(question),
             }
         )
     return {"questions": entries, "asks_here": running_server.asks_at_dashboard}
@@ -186,11 +183,7 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
 
 
 async def memory(running_server: RunningServer) -> dict[str, Any]:
-    return {
-        "memories": [
-            {"client": client, "title": title, "text": text} for client, title, text in await running_server.memories()
-        ]
-    }
+    return {"memories": await running_server.memories()}
 
 
 def changes(running_server: RunningServer) -> dict[str, Any]:
@@ -222,21 +215,15 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
     """Return the decisions, newest first. This is slow, because secrets are removed from each decision."""
     records = [record() for record in reversed(latest)]
-    times = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
-    return {
-        "records": [{**record, "at": time_of_day} for record, time_of_day in zip(records, times, strict=True)],
-        "file": file,
-    }
+    for record in records:
+        record["at"] = _clock(datetime.fromisoformat(record["time"]).timestamp())
+    return {"records": records, "file": file}
 
 
 def settings(running_server: RunningServer) -> dict[str, Any]:
     report = running_server.live.report
     rows = [
-        {
-            "key": dotted(setting.path),
-            "value": as_text(shown_value(setting.path, setting.value)),
-            "source": setting.source,
-        }
+        (dotted(setting.path), as_text(shown_value(setting.path, setting.value)), setting.source)
         for setting in report.given
     ]
     return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}
