@@ -61,10 +61,7 @@ ServedOver = Literal["stdio", "network"]  # over stdio, there is one client; ove
 
 
 class App:
-    """One running server: its registry, clients, consent and upstreams.
-
-    Create it inside a running event loop.
-    """
+    """One running server: its registry, clients, consent and upstreams. Create it inside a running event loop."""
 
     def __init__(
         self,
@@ -124,13 +121,10 @@ class App:
         )
         self.table, self.running_server = self._make_table(report, observation)
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, report)
-        self.registry.on_change(self._tools_changed)
+        self.registry.on_change(partial(self._list_changed, "tools"))
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
-        """Register this server's own tools, if the settings enable them.
-
-        Returns the names that no other tool may use.
-        """
+        """Register this server's own tools, if the settings enable them; return the names that others may not use."""
         settings = report.settings
         built_in = builtin_tools(
             fetcher=self._fetcher,
@@ -252,7 +246,7 @@ class App:
             custom_tools=self.custom_tools,
             memory=memory_resources,
             recent_calls=recent_calls,
-            on_switch=self._tools_changed,
+            on_switch=partial(self._list_changed, "tools"),
         )
         return table, running_server
 
@@ -288,17 +282,12 @@ class App:
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers.
-
-        Such arguments are marked with `x-mcp-header` (in the 2026-07-28 revision).
-        """
+        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers (`x-mcp-header`)."""
         await self.pool.wait_for_first_list()
         registered_tool = self.registry.find(tool)
-        return (
-            registered_tool.parameter_schema
-            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names
-            else None
-        )
+        if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names:
+            return registered_tool.parameter_schema
+        return None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
@@ -326,7 +315,7 @@ class App:
             self._contexts.workspaces.cache.clear()  # the new rules may hide different files
         if has_rules or previous.upstreams != current.upstreams:
             self.router.settings_changed()
-            self._tools_changed()
+            self._list_changed("tools")
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, current)
 
     def _forget(self, state: ClientState) -> None:
@@ -334,9 +323,6 @@ class App:
         self.router.relay.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
-
-    def _tools_changed(self) -> None:
-        self._list_changed("tools")
 
     def _list_changed(self, kind: ListKind) -> None:
         if kind == "tools":
@@ -347,11 +333,7 @@ class App:
             self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """Return the capabilities to declare.
-
-        If there are upstreams, every capability is declared: an upstream may offer something later, when this server
-        can no longer change its capabilities.
-        """
+        """Return the capabilities: with upstreams, all of them, because what one offers later could not be added."""
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}

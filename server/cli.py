@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -46,7 +46,6 @@ CALL_CODES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     command_line = list(sys.argv[1:] if argv is None else argv)
     if command_line[:1] == ["help"]:
         command_line = [*command_line[1:], "--help"]
@@ -92,7 +91,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
-    """Print why a command failed, and return its exit code."""
     # This is imported only here, because memory pages that exist when the watchdog is forked may be copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
@@ -111,15 +109,12 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
             # This prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return (
-                EXIT_CLOSED_PIPE
-                if number == errno.EPIPE
-                else _fail("there is no space left for the output", failure_code)
-            )
+            if number == errno.EPIPE:
+                return EXIT_CLOSED_PIPE
+            return _fail("there is no space left for the output", failure_code)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(
-                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failure_code
-            )
+            advice = "raise the limits (those that `ulimit -a` shows, or the container's)"
+            return _fail(f"{exhaustion.why}; {advice}", failure_code)
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
             advice = "please report it; with log.level debug, the log says where it happened"
@@ -175,10 +170,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a terminal command.
-
-    Each command's module is imported only when the command runs, and the SDK only if the settings are valid.
-    """
+    """Run a terminal command. Its module is imported only here, and the SDK only if the settings are valid."""
     # Escape characters that the terminal cannot encode, instead of failing.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
     from server.console.terminal import choose_colour  # noqa: PLC0415 - serve does not need it
@@ -246,11 +238,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
             if command == "login" and arguments.list:
                 return login_commands.list_logins(report, as_json=arguments.json)
+            alias, principal = arguments.server, arguments.principal
             if command == "logout":
-                return login_commands.log_out(report, arguments.server, arguments.principal)
-            return login_commands.log_in(
-                report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
-            )
+                return login_commands.log_out(report, alias, principal)
+            return login_commands.log_in(report, alias, principal, opens_browser=not arguments.no_browser)
         case "doctor":
             overrides_of(arguments)  # reports an invalid command line at once, instead of as a finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -280,10 +271,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 return edits.init(edit, os.environ)
             if words != "config add":
                 return edits.change_server(words.removeprefix("config "), arguments.name, edit, os.environ)
+            words, variables, headers = arguments.server, arguments.env, arguments.header
+            entry = edits.entry_for(words, arguments.transport, variables, headers, arguments.cwd)
             optional_fields = {"description": arguments.description, "trust": arguments.trust}
-            entry = edits.entry_for(
-                arguments.server, arguments.transport, arguments.env, arguments.header, arguments.cwd
-            )
             entry |= {key: value for key, value in optional_fields.items() if value}
             force, connects = arguments.force, not arguments.no_check
             return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
@@ -317,10 +307,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(command_line: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line, or print an error and exit the process if the command line is invalid.
-
-    In the result, `command` is the full name of the command.
-    """
+    """Parse a command line, or print an error and exit. In the result, `command` is the full name of the command."""
     parser, commands = command_parser()
     for count in (1, 2):
         words, known_names = list(command_line[:count]), {tuple(name.split()[:count]) for name in commands}
@@ -328,9 +315,7 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
         if not is_complete and tuple(words) not in known_names:
             from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only if the command is mistyped
 
-            candidates = sorted(
-                " ".join(words_of_name) for words_of_name in known_names if list(words_of_name[:-1]) == words[:-1]
-            )
+            candidates = sorted(" ".join(known) for known in known_names if list(known[:-1]) == words[:-1])
             hint = did_you_mean(" ".join(words), candidates, f" The commands are {', '.join(candidates)}.")
             parser.error(f"there is no command '{' '.join(words)}'.{hint}")
     command_words: list[str] = []  # the words after `--`: the command line of another program
@@ -393,12 +378,16 @@ def _without_effect(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf, opencode, continue"
 MODES = ("plan", "default", "auto-edit", "yolo")
+READS_SETTINGS = frozenset(  # the commands that accept the general options about settings
+    {"serve", "tools", "lock", "call", "permissions explain", "login", "logout", "changes", "undo", "doctor"}
+    | {"config check", "config show"}
+)
 
 
 def with_command(command_line: Sequence[str]) -> list[str]:
     """Move general options from before the command to after it, or insert `serve` if there is no command."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
-    _add_general(general, is_shared=True, is_shown=True)
+    _add_general(general.add_argument, is_shared=True, is_shown=True)
     for at, word in enumerate(command_line):
         words = next((words for words in (command_line[at : at + 2], [word]) if " ".join(words) in commands), None)
         with suppress(argparse.ArgumentError):
@@ -407,35 +396,20 @@ def with_command(command_line: Sequence[str]) -> list[str]:
     return ["serve", *command_line]
 
 
-def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
-    """Add the general options of a command.
-
-    `is_shared` adds the options of the commands that read the settings, and `is_shown` those of the commands that print
-    something.
-    """
-    add = parser.add_argument
+def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool) -> None:
+    """Add the general options: of the commands that read the settings (`is_shared`) and that print (`is_shown`)."""
     if is_shared:
-        for option, metavar, help_text in (
-            ("--workspace", "DIR", "a folder that the tools may use (repeatable)"),
-            ("--config", "FILE", "a settings file (repeatable; later files win)"),
-        ):
-            add(option, action="append", default=[], metavar=metavar, help=help_text)
+        several: dict[str, Any] = {"action": "append", "default": []}
+        add("--workspace", **several, metavar="DIR", help="a folder that the tools may use (repeatable)")
+        add("--config", **several, metavar="FILE", help="a settings file (repeatable; later files win)")
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
         help_text = "which built-in tools to offer: core (files, search and commands) or full (the default)"
         add("--profile", choices=("core", "full"), help=help_text)
-        for option, help_text in (
-            ("--include-tools", "offer only these tools"),
-            ("--exclude-tools", "do not offer these tools"),
-        ):
-            add(
-                option,
-                action="append",
-                default=[],
-                metavar="NAME,...",
-                help=f"{help_text}, named as in permission rules (repeatable)",
-            )
+        for option, effect in (("--include-tools", "offer only"), ("--exclude-tools", "do not offer")):
+            help_text = f"{effect} these tools, named as in permission rules (repeatable)"
+            add(option, **several, metavar="NAME,...", help=help_text)
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
@@ -443,10 +417,9 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
 
 
 @cache
-def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     """Return the command-line parser, and the parser of each command, keyed by the command's name."""
-    commands: dict[str, argparse.ArgumentParser] = {}
-    of_settings: set[str] = set()
+    commands: dict[str, _Parser] = {}
     parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
@@ -457,260 +430,190 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     def group(parser: argparse.ArgumentParser) -> Any:
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(subparsers: Any, words: str, summary: str, details: str = "", *, is_shared: bool = False) -> Any:
-        """Add a command; `words` is its full name, such as `config add`.
+    top = group(parser)
+    groups = {"": top}  # the commands by what precedes the last word of their names
+
+    def command(words: str, summary: str, details: str = "") -> Callable[..., object]:
+        """Add a command, and return the method that adds its arguments; `words` is its full name, such as `config add`.
 
         The list of commands shows `summary`; the command's own help adds `details`.
         """
         description = f"{summary[0].upper()}{summary[1:]}. {details}".strip()
-        subparser = subparsers.add_parser(words.rsplit(maxsplit=1)[-1], help=summary, description=description)
+        group_name, _, name = words.rpartition(" ")
+        subparser = commands[words] = groups[group_name].add_parser(name, help=summary, description=description)
         subparser.set_defaults(command=words)
-        commands[words] = subparser
-        of_settings.update([words] * is_shared)
-        return subparser
+        return subparser.add_argument
 
-    subparsers = group(parser)
-    serve = command(subparsers, "serve", "serve MCP (the default command)", is_shared=True)
-    serve.add_argument(
-        "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
-    )
-    serve.add_argument(
-        "--host", help="address to listen on (http, sse; default 127.0.0.1); any other address needs a token"
-    )
-    serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
-    serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
-    serve.add_argument(
-        "--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file"
-    )
-    tools = command(subparsers, "tools", "list the tools that a client would see", is_shared=True)
-    lock = command(
-        subparsers,
-        "lock",
-        "approve the current tools of other servers",
+    add = command("serve", "serve MCP (the default command)")
+    add("--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)")
+    add("--host", help="address to listen on (http, sse; default 127.0.0.1); any other address needs a token")
+    add("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
+    add("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
+    add("--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file")
+    tools = command("tools", "list the tools that a client would see")
+    details = (
         "This writes mcp.lock.json next to the last --config file, or else next to your own settings. From then on, a "
-        "tool that its server changes or adds is blocked until a person approves it.",
-        is_shared=True,
+        "tool that its server changes or adds is blocked until a person approves it."
     )
-    exclusive_options = lock.add_mutually_exclusive_group()
-    exclusive_options.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
-    help_text = (
-        "only show the differences; exit code 1 if they block a tool, 2 if the file cannot be read or a server cannot "
-        "be reached"
-    )
-    exclusive_options.add_argument("--check", action="store_true", help=help_text)
-    exclusive_options.add_argument(
-        "--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers"
-    )
-    lock.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    call = command(subparsers, "call", "make one call and show the result", CALL_CODES, is_shared=True)
-    call.usage_code = CALL_USAGE
-    call.add_argument("tool", help="the tool's name")
-    call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
-    as_object = "the arguments as a JSON object, @FILE or - (standard input); key=value pairs override its members"
-    call.add_argument("--arguments", metavar="ARGS", help=as_object)
-    call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
-    call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
-    call.add_argument("--yes", action="store_true", help="allow this call if the server asks for consent")
-    permission_commands = group(
-        subparsers.add_parser(
-            "permissions", help="explain what calls may do", description="Explains what calls may do."
-        )
-    )
-    explain = command(
-        permission_commands, "permissions explain", "show what would be decided about a call, and why", is_shared=True
-    )
-    explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
-    explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
-    explain.add_argument("--arguments", metavar="ARGS", help=as_object)
-    explain.add_argument("--json", action="store_true", help="print JSON")
-    install = command(
-        subparsers,
-        "install",
-        "add this server to an MCP client",
+    lock = command("lock", "approve the current tools of other servers", details)
+    add = commands["lock"].add_mutually_exclusive_group().add_argument
+    add("--diff", action="store_true", help="only show the differences from mcp.lock.json")
+    help_text = "only show the differences; exit code 1 if they block a tool, 2 if the file cannot be read or a server "
+    add("--check", action="store_true", help=f"{help_text}cannot be reached")
+    add("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
+    lock("--yes", action="store_true", help="do not ask for confirmation")
+    call = command("call", "make one call and show the result", CALL_CODES)
+    commands["call"].usage_code = CALL_USAGE
+    call("tool", help="the tool's name")
+    help_text, description = "explain what calls may do", "Explains what calls may do."
+    groups["permissions"] = group(top.add_parser("permissions", help=help_text, description=description))
+    explain = command("permissions explain", "show what would be decided about a call, and why")
+    explain("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
+    for add in (call, explain):
+        add("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
+        help_text = "the arguments as a JSON object, @FILE or - (standard input); key=value pairs override its members"
+        add("--arguments", metavar="ARGS", help=help_text)
+    call("--output", choices=("text", "json"), default="text", help="how to print the result")
+    call("--json", dest="output", action="store_const", const="json", help="the same as --output json")
+    call("--yes", action="store_true", help="allow this call if the server asks for consent")
+    details = (
         "Without CLIENT, this lists the known clients and shows which of them have this server. With CLIENT, it shows "
         "the change to the client's file, asks for confirmation, starts the server as the client would, and says what "
-        "is left to do.",
+        "is left to do."
     )
-    uninstall = command(
-        subparsers,
-        "uninstall",
-        "remove this server from an MCP client",
-        "Restores the client's original file, or only removes the entry if the file has changed since then.",
-    )
-    for subparser in (install, uninstall):
-        is_optional = {"nargs": "?"} if subparser is install else {}
-        subparser.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
-        subparser.add_argument("--name", help="the name of the entry (default: core)")
+    install = command("install", "add this server to an MCP client", details)
+    details = "Restores the client's original file, or only removes the entry if the file has changed since then."
+    uninstall = command("uninstall", "remove this server from an MCP client", details)
+    install("client", metavar="CLIENT", help=CLIENTS, nargs="?")
+    uninstall("client", metavar="CLIENT", help=CLIENTS)
+    for add in (install, uninstall):
+        add("--name", help="the name of the entry (default: core)")
         help_text = "your own file (default), or the project's file in the working folder"
-        subparser.add_argument("--scope", choices=("user", "project"), default="user", help=help_text)
-        subparser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        subparser.add_argument("--dry-run", action="store_true", help="show the change without making it")
+        add("--scope", choices=("user", "project"), default="user", help=help_text)
+        add("--yes", action="store_true", help="do not ask for confirmation")
+        add("--dry-run", action="store_true", help="show the change without making it")
     help_text = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
-    install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=help_text)
+    install("--workspace", action="append", default=[], metavar="DIR", help=help_text)
     help_text = "which built-in tools to offer: none (only upstream tools), core or full"
-    install.add_argument("--profile", choices=("none", "core", "full"), help=help_text)
-    install.add_argument("--approval-mode", choices=MODES, help="how much may happen without a question")
-    install.add_argument("--print", action="store_true", help="print the entry without changing anything")
+    install("--profile", choices=("none", "core", "full"), help=help_text)
+    install("--approval-mode", choices=MODES, help="how much may happen without a question")
+    install("--print", action="store_true", help="print the entry without changing anything")
     help_text = "move the client's other servers into your settings, so that the client reaches them through this one"
-    install.add_argument("--import", action="store_true", dest="imports", help=help_text)
-    trust = command(
-        subparsers,
-        "trust",
-        "trust the current settings of a workspace",
+    install("--import", action="store_true", dest="imports", help=help_text)
+    details = (
         "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
         "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
-        "they would do and asks for confirmation. After any change, the settings must be trusted again.",
+        "they would do and asks for confirmation. After any change, the settings must be trusted again."
     )
-    help_text = "the workspace (default: the working folder)"
-    trust.add_argument("folder", nargs="?", metavar="DIR", help=help_text)
-    trust.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    exclusive_options = trust.add_mutually_exclusive_group()
-    exclusive_options.add_argument("--remove", action="store_true", help="stop trusting the folder")
-    exclusive_options.add_argument("--list", action="store_true", help="list the trusted folders")
-    login = command(
-        subparsers,
-        "login",
-        "log in to an upstream server",
+    add = command("trust", "trust the current settings of a workspace", details)
+    add("folder", nargs="?", metavar="DIR", help="the workspace (default: the working folder)")
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    add = commands["trust"].add_mutually_exclusive_group().add_argument
+    add("--remove", action="store_true", help="stop trusting the folder")
+    add("--list", action="store_true", help="list the trusted folders")
+    details = (
         "Opens the server's authorization server in a browser, and stores the login on this machine, or in the store "
-        "that replicas share. Running servers use the login at once.",
-        is_shared=True,
+        "that replicas share. Running servers use the login at once."
     )
-    logout = command(subparsers, "logout", "log out of an upstream server", is_shared=True)
-    login.add_argument("server", nargs="?", metavar="SERVER", help="the server's alias in mcpServers")
-    logout.add_argument("server", metavar="SERVER", help="the server's alias in mcpServers")
-    login.add_argument(
-        "--no-browser", action="store_true", help="print the address and read the redirect address from standard input"
-    )
-    login.add_argument("--list", action="store_true", help="list the stored logins")
-    login.add_argument("--json", action="store_true", help="with --list: print JSON")
-    for subparser in (login, logout):
+    login = command("login", "log in to an upstream server", details)
+    logout = command("logout", "log out of an upstream server")
+    login("server", nargs="?", metavar="SERVER", help="the server's alias in mcpServers")
+    logout("server", metavar="SERVER", help="the server's alias in mcpServers")
+    help_text = "print the address and read the redirect address from standard input"
+    login("--no-browser", action="store_true", help=help_text)
+    login("--list", action="store_true", help="list the stored logins")
+    login("--json", action="store_true", help="with --list: print JSON")
+    for add in (login, logout):
         help_text = "the owner of the login: the name of a token in http.tokens (default: you)"
-        subparser.add_argument("--as", dest="principal", default="", metavar="NAME", help=help_text)
+        add("--as", dest="principal", default="", metavar="NAME", help=help_text)
     help_text = "list the file changes that can be undone, whichever client made them"
-    changes = command(
-        subparsers, "changes", help_text, "Lists changes in the working folder, or in --workspace.", is_shared=True
-    )
-    undo = command(
-        subparsers,
-        "undo",
-        "undo a file change that a tool made",
+    changes = command("changes", help_text, "Lists changes in the working folder, or in --workspace.")
+    details = (
         "This shows what would change and asks for confirmation. A file that has changed again since then is left "
-        "unchanged. Changes by commands and other programs cannot be undone.",
-        is_shared=True,
+        "unchanged. Changes by commands and other programs cannot be undone."
     )
+    add = command("undo", "undo a file change that a tool made", details)
     help_text = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"
-    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=help_text)
-    undo.add_argument(
-        "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
-    )
-    undo.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    doctor = command(subparsers, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
-    help_text = "show what the running servers are doing"
-    status = command(
-        subparsers, "status", help_text, "Shows the clients of each server, their folders, and the upstream servers."
-    )
-    help_text = "print the latest lines of a running server's log"
-    logs = command(
-        subparsers,
-        "logs",
-        help_text,
-        "If several servers are running, the one that works in the working folder is used.",
-    )
-    logs.add_argument("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
-    logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
-    dashboard = command(
-        subparsers,
-        "dashboard",
-        "open the dashboard of a running server",
+    add("id", nargs="?", type=int, metavar="ID", help=help_text)
+    help_text = "delete everything that is kept to undo changes, for every workspace"
+    add("--forget", action="store_true", help=help_text)
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    doctor = command("doctor", "check what works here, and say how to fix the rest")
+    details = "Shows the clients of each server, their folders, and the upstream servers."
+    status = command("status", "show what the running servers are doing", details)
+    details = "If several servers are running, the one that works in the working folder is used."
+    logs = command("logs", "print the latest lines of a running server's log", details)
+    logs("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
+    logs("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
+    details = (
         "The dashboard shows what the server is doing, and asks the user the server's questions if the client cannot. "
-        "This command prints a link that signs in one browser and works once. If several servers are running, the one "
-        "that works in the working folder is used.",
+        f"This command prints a link that signs in one browser and works once. {details}"
     )
-    dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
-    for subparser in (status, logs, dashboard):
-        subparser.add_argument("--workspace", metavar="DIR", help="the server that works in this folder")
-        subparser.add_argument("--pid", type=int, help="the process ID of the running server, as status prints it")
+    dashboard = command("dashboard", "open the dashboard of a running server", details)
+    dashboard("--no-browser", action="store_true", help="print the link without opening a browser")
+    for add in (status, logs, dashboard):
+        add("--workspace", metavar="DIR", help="the server that works in this folder")
+        add("--pid", type=int, help="the process ID of the running server, as status prints it")
     help_text = "check, show or change settings"
-    config_commands = group(subparsers.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
-    help_text = "report problems and warnings; exit code 1 if the server would not start"
-    check = command(config_commands, "config check", help_text, is_shared=True)
-    check.add_argument("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
-    help_text = "show every value that is set, and where it is set; secrets are hidden"
-    show = command(config_commands, "config show", help_text, is_shared=True)
-    for subparser in (tools, lock, changes, doctor, status, show):
-        subparser.add_argument("--json", action="store_true", help="print JSON")
-    import_command = command(
-        config_commands,
-        "config import",
-        "add the servers of an MCP client to your own settings",
+    groups["config"] = group(top.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
+    add = command("config check", "report problems and warnings; exit code 1 if the server would not start")
+    add("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
+    show = command("config show", "show every value that is set, and where it is set; secrets are hidden")
+    for add in (explain, tools, lock, changes, doctor, status, show):
+        add("--json", action="store_true", help="print JSON")
+    details = (
         "This shows what would be added and asks for confirmation. It looks only in your own files; to import from a "
-        "project's file, name that file.",
+        "project's file, name that file."
     )
-    import_command.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
-    import_command.add_argument(
-        "--print", action="store_true", help="print the servers as settings, without changing anything"
-    )
-    import_command.add_argument("--force", action="store_true", help="replace servers that have the same name")
-    import_command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    add_command = command(
-        config_commands,
-        "config add",
-        "add an upstream server",
+    add = command("config import", "add the servers of an MCP client to your own settings", details)
+    add("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
+    add("--print", action="store_true", help="print the servers as settings, without changing anything")
+    add("--force", action="store_true", help="replace servers that have the same name")
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    details = (
         "A server is started by a command, or reached at its address. This shows the change to your own settings, "
         "asks for confirmation, then connects to the server once. If a value contains a secret from the environment, "
-        "the settings refer to the environment variable instead.",
+        "the settings refer to the environment variable instead."
     )
-    add_command.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
-    add_command.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
-    add_command.add_argument(
-        "server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address"
-    )
+    add = command("config add", "add an upstream server", details)
+    commands["config add"].usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
+    add("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
+    add("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
     help_text = "the transport (default: stdio for a command; http for a URL, or sse if http fails)"
-    add_command.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
+    add("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
     help_text = "a variable for the command (repeatable); KEY alone uses the value from the environment"
-    add_command.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)
+    add("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)
     help_text = "an HTTP header for the server, as 'Name: value' (repeatable)"
-    add_command.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=help_text)
-    add_command.add_argument("--cwd", metavar="DIR", help="the command's working folder")
-    add_command.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
-    add_command.add_argument("--trust", action="store_true", help="run the server's tools without a question")
-    add_command.add_argument("--force", action="store_true", help="replace a server that has the same name")
-    add_command.add_argument("--no-check", action="store_true", help="do not connect to the server")
-    edits = [add_command]
-    for verb, help_text in (
+    add("-H", "--header", action="append", default=[], metavar="HEADER", help=help_text)
+    add("--cwd", metavar="DIR", help="the command's working folder")
+    add("--description", metavar="TEXT", help="what the server is for; clients see this")
+    add("--trust", action="store_true", help="run the server's tools without a question")
+    add("--force", action="store_true", help="replace a server that has the same name")
+    add("--no-check", action="store_true", help="do not connect to the server")
+    edits = [add]
+    for verb, summary in (
         ("remove", "remove a server from the settings"),
         ("enable", "enable a server that is disabled"),
         ("disable", "keep a server in the settings, but do not use it"),
     ):
-        edits.append(
-            command(
-                config_commands, f"config {verb}", help_text, "Shows the change to the file and asks for confirmation."
-            )
-        )
-        edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
-    help_text = "write an initial settings file, and next to it the schema for editors"
-    edits.append(
-        command(
-            config_commands,
-            "config init",
-            help_text,
-            "If the settings file exists, this only adds a reference to the schema.",
-        )
-    )
-    for subparser in edits:
-        subparser.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
-        subparser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        subparser.add_argument("--dry-run", action="store_true", help="show the change without making it")
-    help_text = "print a script that completes command lines in a shell"
-    completion = command(subparsers, "completion", help_text, 'For bash: eval "$(coretools-mcp completion bash)"')
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-    command(subparsers, "help", "show help for all commands, or for one").add_argument(
-        "words", nargs="*", metavar="COMMAND"
-    )
-    command(subparsers, "version", "show the version")
+        add = command(f"config {verb}", summary, "Shows the change to the file and asks for confirmation.")
+        add("name", metavar="NAME", help="the name of the server")
+        edits.append(add)
+    summary = "write an initial settings file, and next to it the schema for editors"
+    details = "If the settings file exists, this only adds a reference to the schema."
+    edits.append(command("config init", summary, details))
+    for add in edits:
+        add("--config", metavar="FILE", help="another settings file instead of your own")
+        add("--yes", action="store_true", help="do not ask for confirmation")
+        add("--dry-run", action="store_true", help="show the change without making it")
+    details = 'For bash: eval "$(coretools-mcp completion bash)"'
+    add = command("completion", "print a script that completes command lines in a shell", details)
+    add("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    command("help", "show help for all commands, or for one")("words", nargs="*", metavar="COMMAND")
+    command("version", "show the version")
     for words, subparser in commands.items():  # added last, so that help lists them after the command's own options
         general = subparser.add_argument_group("general options, also accepted before the command")
-        _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
+        _add_general(general.add_argument, is_shared=words in READS_SETTINGS, is_shown=words != "serve")
     return parser, commands
 
 
@@ -726,8 +629,7 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
     tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
-    if arguments.profile:
-        tools["profile"] = arguments.profile
+    tools |= {"profile": arguments.profile} if arguments.profile else {}
     for key, values in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
         tool_names = [name.strip() for text in values for name in text.split(",") if name.strip()]
         if tool_names:
@@ -735,15 +637,10 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         elif values:
             # An empty list is ambiguous: it could stand for all tools, or for none.
             raise SettingsError([f"--{key}-tools names no tool. Separate several names with commas."])
-    if tools:
-        overrides["tools"] = tools
-    if arguments.no_prefix:
-        overrides["proxy"] = {"prefix": "none"}
     names = {"host": "host", "port": "port", "tls_cert": "tlsCert", "tls_key": "tlsKey"}
     http = {key: value for name, key in names.items() if (value := getattr(arguments, name, None)) is not None}
-    if http:
-        overrides["http"] = http
-    return overrides
+    sections = {"tools": tools, "proxy": {"prefix": "none"} if arguments.no_prefix else {}, "http": http}
+    return overrides | {name: section for name, section in sections.items() if section}
 
 
 def server_options(arguments: argparse.Namespace) -> list[str]:
@@ -751,7 +648,5 @@ def server_options(arguments: argparse.Namespace) -> list[str]:
     for name in ("workspace", "config", "include_tools", "exclude_tools"):
         options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
     options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
-    for name in ("approval_mode", "settings", "profile"):
-        value = getattr(arguments, name)
-        options += [f"--{name.replace('_', '-')}", value] if value else []
-    return options
+    names = ("approval_mode", "settings", "profile")
+    return options + [f"--{name.replace('_', '-')}={value}" for name in names if (value := getattr(arguments, name))]

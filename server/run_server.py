@@ -44,10 +44,7 @@ CONTROL_SECONDS = 0.1  # seconds before the control socket opens, so that it doe
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
-    """Serve until the input ends or a signal arrives.
-
-    Returns:
-        The number of the signal that stopped the server, if one did.
+    """Serve until the input ends or a signal arrives; return the number of the signal that stopped the server, if any.
 
     Raises:
         ListenError: The server cannot listen on the address.
@@ -85,8 +82,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
             "store.url is set but http.stateKeys are not, so replicas share only call rates and notifications of "
             "changed lists. Set a key"
         )
-    is_streamable = transport == "http"
-    options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
+    options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, transport == "http", issuer)
     with open_socket(options) as listener:
         from server.transports.http_server import serve_http  # noqa: PLC0415 - not loaded over stdio
 
@@ -106,11 +102,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
 
 def network_replica(settings: Settings) -> Replica:
-    """Return the replica for a network server with these settings and this environment.
-
-    Raises:
-        SettingsError: A key or the password cannot be read, or the store cannot be used.
-    """
+    """Return the replica of a network server; raise `SettingsError` if a key, the password or the store is unusable."""
     state_keys = read_state_keys(settings.http.state_keys, os.environ)
     return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
 
@@ -182,6 +174,17 @@ async def _serve_control_socket(app: App, transport: Transport) -> None:
             logger.exception("the control socket was closed because of an internal error")
 
 
+def run_in_app(report: SettingsReport, work: Callable[[App], Awaitable[int]], replica: Replica | None = None) -> int:
+    """Run a terminal command in a server of its own, which serves no client."""
+
+    async def run() -> int:
+        app = App(report, "stdio", replica=replica)
+        async with app.running():
+            return await work(app)
+
+    return anyio.run(until_signal, run)
+
+
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
     """Run a command that a signal can stop. SIGINT raises `KeyboardInterrupt`; after SIGTERM, the exit code is 143."""
     code, stopped_by = 1, list[int]()
@@ -200,10 +203,7 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
 
 
 async def _stop_on_signal(stop: Callable[[int], None]) -> None:
-    """Call `stop` on each SIGTERM or SIGINT.
-
-    A second signal must not kill this process before its children have exited.
-    """
+    """Call `stop` on each SIGTERM or SIGINT: a second one must not kill this process before its children exit."""
     if os.name != "posix":
         return
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Servers that a thread listens to, so that many tests can share one: no event loop has to run while it does."""
+"""Servers whose output a thread reads, so that tests with different event loops can share one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ START_SECONDS = 30.0
 
 @contextmanager
 def background_server(command: list[str], pattern: str) -> Generator[str]:
-    """Run a server that tells its address on standard error, and read on: a full pipe would stop it.
+    """Run a server that prints its address on standard error. All its output is read: a full pipe would block it.
 
     Args:
-        command: Its command line.
-        pattern: Finds the address as its group.
+        command: The command line of the server.
+        pattern: A pattern whose group matches the address.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
@@ -45,7 +45,7 @@ def background_server(command: list[str], pattern: str) -> Generator[str]:
 
 @contextmanager
 def served_by_thread(server: BaseServer) -> Generator[None]:
-    """Let a thread serve until the end of the context, which closes the server."""
+    """Run the server in a thread until the context ends, and then close it."""
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -57,18 +57,18 @@ def served_by_thread(server: BaseServer) -> Generator[None]:
 
 
 def free_port() -> int:
-    """A port that was free just now."""
+    """Return a port that is free at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
 
 def _read(stream: IO[str], pattern: str, address: Future[str]) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     for line in stream:
         if address.done():
             continue
-        said.append(line)
+        lines.append(line)
         if match := re.search(pattern, line):
             address.set_result(match[1])
     if not address.done():
-        address.set_exception(AssertionError(f"it ended without telling its address:\n{''.join(said)}"))
+        address.set_exception(AssertionError(f"it ended without printing its address:\n{''.join(lines)}"))

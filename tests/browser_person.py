@@ -1,7 +1,7 @@
-"""A browser for tests, with a person who does what the page asks: `BROWSER="PYTHON browser_person.py FILE %s"`.
+"""A browser for tests that does what each page asks: `BROWSER="PYTHON browser_person.py FILE %s"`.
 
-Each address it is given is a line of FILE before it is looked at, so that tests count tabs; of a local page that leads
-on by itself, it is where that leads. Redirects are followed with cookies, to the end.
+Each address is added to FILE as a line before it is opened, so that tests can count tabs. For a local page that
+redirects, the target is added and opened. HTTP redirects are followed, with cookies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> None:
     tabs, address = sys.argv[1:]
     if address.startswith("file://"):
         page = Path(address.removeprefix("file://")).read_text(encoding="utf-8")
-        (address,) = (html.unescape(found) for found in re.findall(r'content="0;url=([^"]*)"', page))
+        (address,) = (html.unescape(target) for target in re.findall(r'content="0;url=([^"]*)"', page))
     with Path(tabs).open("a", encoding="utf-8") as file:
         file.write(f"{address}\n")
     with httpx2.Client(follow_redirects=True, timeout=60) as client:

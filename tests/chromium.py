@@ -1,4 +1,4 @@
-"""A Chromium without a window, which starting takes two seconds of work: the tests of a module share one."""
+"""A headless Chromium. Starting it costs two seconds, so the tests of a module share one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 @asynccontextmanager
 async def chromium_browser() -> AsyncGenerator[Browser]:
-    """Start it; each test opens contexts of its own in it, which have nobody's cookies, and closes them."""
+    """Start a browser. Each test opens its own contexts in it, without cookies, and closes them."""
     if CHROMIUM is None:
         pytest.skip("not run: there is no Chromium")
     async with async_playwright() as playwright:
-        # Without its sandbox, which containers do not allow: it sees pages of ours alone.
+        # Containers do not allow its sandbox, and it opens only pages of these tests.
         switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
         switches += ["--disable-gpu", "--disable-software-rasterizer", "--disable-extensions"]
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)

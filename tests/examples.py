@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: few in `make test`, as many as it is worth in `make test-long`."""
+"""Numbers of examples for property tests: few in `make test`, many in `make test-long`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LONG_PROFILE = "long"
 TestT = TypeVar("TestT", bound=Callable[..., Any])
 
 
-def examples(most: int, **more: Any) -> Callable[[TestT], TestT]:
-    """Give a property so many examples in a run of the long tests, of which it becomes one, and `FEW` in others.
+def examples(long_count: int, **options: Any) -> Callable[[TestT], TestT]:
+    """Run a property test with `long_count` examples in a run of the long tests, and with `FEW` otherwise.
 
     Args:
-        most: Examples in `make test-long`.
-        more: Further settings of Hypothesis.
+        long_count: Number of examples in `make test-long`.
+        options: More settings of Hypothesis.
     """
     is_long = settings.get_current_profile_name() == LONG_PROFILE
-    limited = settings(max_examples=most if is_long else FEW, **more)
+    limited = settings(max_examples=long_count if is_long else FEW, **options)
 
     def decorate(test: TestT) -> TestT:
-        made = limited(test)
-        return pytest.mark.long(made) if is_long else made
+        property_test = limited(test)
+        return pytest.mark.long(property_test) if is_long else property_test
 
     return decorate

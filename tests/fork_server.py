@@ -1,14 +1,13 @@
-"""Starts servers and commands from a process that has imported them already: with a fork that takes 40 ms, not 600.
+"""Starts servers and commands by forking a process that has already imported everything: in 40 ms instead of 600.
 
-`forked` gives a command line like `server_arguments` does. Its program, `forked_server.py`, hands its
-arguments, environment, folder and standard streams to a process that waits with all imports made, which forks a child
-that runs the command as the launcher would. Signals go on to that child, its exit code comes back, and it is killed
-when the program is. How the launcher starts is not tested this way: `packaging/`, one test at a terminal, and
-everything that looks at processes, memory or the time until something happens use the real one, and so does what tells
-one server from another by what each makes up when it is imported.
+`forked` turns a command line into one that runs `forked_server.py`. That program passes its arguments, environment,
+folder and standard streams to the fork server, which forks a child that runs the command as the launcher would. The
+program forwards signals to the child and exits with its exit code; if the program is killed, so is the child.
 
-A command that starts a server itself, as `call` and `install` do, is forked with a stand-in for the launcher, which has
-that server forked too.
+This does not test how the launcher starts. The real launcher is used by `packaging/`, by one test at a terminal, by
+tests of processes, memory or timing, and by tests that need values that each server generates when it is imported.
+
+Commands that start a server themselves, such as `call` and `install`, get a replacement launcher that also forks.
 """
 
 from __future__ import annotations
@@ -40,42 +39,42 @@ import tools
 from server import cli
 from server.console import call_command, install_commands
 from server.settings import load_settings
-from tests.remembered import remember_parts, remember_probes, remember_programs
+from tests.cached_startup import cache_probes, cache_programs, cache_schemas_and_patterns
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
 PROGRAM = Path(__file__).with_name("forked_server.py")
 READY = b"ready\n"
 MAX_REQUEST = 1 << 20
-"""Bytes of one request: mostly its environment."""
+"""Maximum size of a request in bytes; most of it is the environment."""
 END_SECONDS = 10.0
-"""How long the waiting process may take to end its children."""
-KEPT = ("XDG_RUNTIME_DIR",)
-"""Variables of the waiting process that count where a child is given none, as in `forked`."""
-READ = ("SSL_CERT_DIR",)
-"""The same for servers alone: other commands may tell which variables there are."""
+"""Time that the fork server has to end its children."""
+INHERITED = ("XDG_RUNTIME_DIR",)
+"""Variables that a child inherits from the fork server if its request does not set them."""
+INHERITED_BY_SERVERS = ("SSL_CERT_DIR",)
+"""Variables that only servers inherit: other commands may list the variables that are set."""
 
 
 def forked(arguments: list[str]) -> list[str]:
-    """Arguments for Python that start the same script, from a process that waits for it.
+    """Return arguments for Python that start the same script by forking.
 
     Args:
-        arguments: The script and what it is given, behind options of Python: those of the waiting process count.
+        arguments: Options of Python (ignored: those of the fork server apply), the script, and its arguments.
     """
-    at = next(number for number, argument in enumerate(arguments) if argument.endswith(".py"))
-    # Where it keeps things goes along by itself: clients pass few variables on.
+    script_index = next(number for number, argument in enumerate(arguments) if argument.endswith(".py"))
+    # The state folder is passed as an argument, because MCP clients pass on few variables.
     state = os.environ.get("XDG_STATE_HOME", "")
-    return ["-I", "-S", str(PROGRAM), _waiting(os.getpid())[0], state, *arguments[at:]]
+    return ["-I", "-S", str(PROGRAM), _start(os.getpid())[0], state, *arguments[script_index:]]
 
 
 def fork_server() -> int:
-    """The id of the waiting process. What it forks are its children."""
-    return _waiting(os.getpid())[1]
+    """Return the process id of the fork server, whose children are the forked programs."""
+    return _start(os.getpid())[1]
 
 
 @cache
-def _waiting(owner: int) -> tuple[str, int]:
-    """Its socket and its id. It is started with the first server, and ends with this process."""
+def _start(owner: int) -> tuple[str, int]:
+    """Start the fork server, once per process, and return its socket and its id. It ends with this process."""
     folder = tempfile.mkdtemp(prefix=f"fork-server-{owner}-")
     address = os.path.join(folder, "socket")
     command = [sys.executable, "-P", "-W", "error", "-m", "tests.fork_server", address]
@@ -88,7 +87,7 @@ def _waiting(owner: int) -> tuple[str, int]:
 
 def _end(process: subprocess.Popen[bytes], folder: str) -> None:
     assert process.stdin is not None
-    process.stdin.close()  # so that it ends its children first
+    process.stdin.close()  # this makes it end its children first
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
     process.kill()
@@ -102,7 +101,7 @@ class ForkServer:
     """Forks a child for each program that connects.
 
     Args:
-        listener: Where programs connect.
+        listener: The socket that programs connect to.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -110,33 +109,33 @@ class ForkServer:
         self._children: dict[int, socket.socket] = {}
 
     def run(self) -> None:
-        """Serve until the process that started this one is gone."""
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
-        waker.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno())
+        """Serve until the process that started this one has ended."""
+        wakeup_reader, wakeup_writer = socket.socketpair()
+        wakeup_reader.setblocking(False)
+        wakeup_writer.setblocking(False)
+        signal.set_wakeup_fd(wakeup_writer.fileno())
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         while True:
-            readable, _, _ = select.select([0, woken, self._listener, *self._children.values()], [], [])
+            readable, _, _ = select.select([0, wakeup_reader, self._listener, *self._children.values()], [], [])
             if 0 in readable:
                 for pid, program in self._children.items():
                     os.kill(pid, signal.SIGKILL)
                     program.close()
                 signal.set_wakeup_fd(-1)
-                woken.close()
-                waker.close()
+                wakeup_reader.close()
+                wakeup_writer.close()
                 return
-            if woken in readable:
-                woken.recv(1 << 10)
+            if wakeup_reader in readable:
+                wakeup_reader.recv(1 << 10)
             for pid, program in list(self._children.items()):
                 if program in readable:
                     self._pass_on(pid, program.recv(1))
             self._reap()
             if self._listener in readable:
-                self._fork([woken, waker])
+                self._fork([wakeup_reader, wakeup_writer])
 
     def _pass_on(self, pid: int, number: bytes) -> None:
-        """Send a child the signal that its program was sent; that one is gone when nothing comes."""
+        """Forward a signal from a program to its child. If there is none, the program has ended."""
         os.kill(pid, number[0] if number else signal.SIGKILL)
         if not number:
             self._children.pop(pid).close()
@@ -144,24 +143,24 @@ class ForkServer:
 
     def _reap(self) -> None:
         for pid, program in list(self._children.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            if ended_pid:
                 del self._children[pid]
                 code = os.waitstatus_to_exitcode(status)
                 with suppress(OSError):  # it was killed meanwhile
                     program.sendall(str(code).encode())
                 program.close()
 
-    def _fork(self, others: list[socket.socket]) -> None:
+    def _fork(self, inherited_sockets: list[socket.socket]) -> None:
         program, _ = self._listener.accept()
         streams = array.array("i")
         data, ancillary, _, _ = program.recvmsg(MAX_REQUEST, socket.CMSG_SPACE(3 * streams.itemsize))
         for _level, _kind, content in ancillary:
             streams.frombytes(content)
         while data and not data.endswith(b"\0\0"):
-            more = program.recv(MAX_REQUEST)
-            data = data + more if more else b""
-        if not data:  # the program was killed before it had said everything
+            chunk = program.recv(MAX_REQUEST)
+            data = data + chunk if chunk else b""
+        if not data:  # the program was killed before it had sent the whole request
             program.close()
             for stream in streams:
                 os.close(stream)
@@ -174,11 +173,11 @@ class ForkServer:
             return
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        for closed in (*others, self._listener, program, *self._children.values()):
-            closed.close()
+        for closed_socket in (*inherited_sockets, self._listener, program, *self._children.values()):
+            closed_socket.close()
         for stream in streams:
             os.close(stream)
         folder, count, *texts = (os.fsdecode(text) for text in data[:-2].split(b"\0"))
@@ -186,13 +185,15 @@ class ForkServer:
 
 
 def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
-    """Be the program that was asked for."""
+    """Become the requested program."""
     os.setsid()
     os.chdir(folder)
-    wanted = (*KEPT, *(READ if "serve" in arguments else ()))
-    kept = {name: value for name, value in os.environ.items() if name in wanted}
+    inherited_names = (*INHERITED, *(INHERITED_BY_SERVERS if "serve" in arguments else ()))
+    inherited = {name: value for name, value in os.environ.items() if name in inherited_names}
     os.environ.clear()
-    os.environ.update(kept | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
+    os.environ.update(
+        inherited | {name: value for name, _, value in (variable.partition("=") for variable in variables)}
+    )
     sys.argv = arguments
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, encoding="utf-8", closefd=False)  # noqa: SIM115
     code = 1
@@ -214,11 +215,13 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
         os._exit(code)
 
 
-def _stand_in(address: str) -> Path:
-    """A launcher that has the waiting process fork what it would start, and the script of an installation beside it."""
+def _write_launcher(address: str) -> Path:
+    """Write a launcher that starts programs by forking, and beside it the script of an installation."""
     launcher = Path(address).with_name(LAUNCHER.name)
-    given = [address, "", str(LAUNCHER)]
-    code = f"import sys\nsys.argv[1:1] = {given}\nexec(compile(open({str(PROGRAM)!r}).read(), sys.argv[0], 'exec'))\n"
+    arguments = [address, "", str(LAUNCHER)]
+    code = (
+        f"import sys\nsys.argv[1:1] = {arguments}\nexec(compile(open({str(PROGRAM)!r}).read(), sys.argv[0], 'exec'))\n"
+    )
     launcher.write_text(f"#!{sys.executable} -IS\n{code}", encoding="utf-8")
     launcher.chmod(0o700)
     launcher.with_name("coretools-mcp").symlink_to(launcher)
@@ -226,24 +229,24 @@ def _stand_in(address: str) -> Path:
 
 
 async def _nothing() -> None:
-    """What is run to have an event loop's modules."""
+    """Do nothing. Running it imports the modules of an event loop."""
 
 
-def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """The models that are made of this one."""
-    for each in model.__subclasses__():
-        yield each
-        yield from _below(each)
+def _submodels(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield all models that are derived from this one."""
+    for submodel in model.__subclasses__():
+        yield submodel
+        yield from _submodels(submodel)
 
 
 def main() -> None:
-    """Import and build what servers need at their start or later, and wait."""
-    launcher = _stand_in(sys.argv[1])
+    """Import and build everything that servers need, and wait for requests."""
+    launcher = _write_launcher(sys.argv[1])
     call_command.LAUNCHER = launcher
     install_commands.lasting_command.__defaults__ = (
         sys.prefix,
         str(launcher),
-    )  # beside its interpreter it looks for the script
+    )  # the script is looked for beside the interpreter
     for package in (server, tools):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):
@@ -255,22 +258,22 @@ def main() -> None:
         "mcp.server.stdio",
         "pathspec",
         "resource",
-        "tests.processes",  # for programs of tests
+        "tests.processes",  # used by programs in tests
         "tree_sitter",
         "tree_sitter_bash",
         "uvicorn.lifespan.on",
         "uvicorn.protocols.http.auto",
     ):
         import_module(name)
-    remember_probes(os.path.dirname(sys.argv[1]))
-    remember_programs()
-    remember_parts()
+    cache_probes(os.path.dirname(sys.argv[1]))
+    cache_programs()
+    cache_schemas_and_patterns()
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
-    for model in _below(BaseModel):
+    for model in _submodels(BaseModel):
         model.model_rebuild()
-    cli.command_parser()  # made once: it is half of what a short command does
-    # A child that collects garbage would write to every page that it shares with this process.
+    cli.command_parser()  # built once: for a short command, this is half of the work
+    # Otherwise a child that collects garbage would write to, and so copy, every page that it shares with this process.
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

@@ -1,6 +1,6 @@
-"""Commands of ours that run to their end: forked for this process itself, without a program that stands for them.
+"""Runs coretools-mcp commands to their end, forked by the fork server, without the program `forked_server.py`.
 
-That program takes longer to start than most commands take. It is needed where signals or a terminal are meant for it.
+Starting that program takes longer than most commands. It is needed only for signals and terminals.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.fork_server import LAUNCHER, forked
 def run_forked(
     words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = 100.0
 ) -> CompletedProcess[str]:
-    """What a command says, with nothing on its standard input.
+    """Run a command with an empty standard input, and return its output.
 
     Args:
-        words: Its words, and its options.
-        cwd: Its working folder, in place of the one here.
-        env: Its environment, in place of the one here.
-        seconds: How long it may take.
+        words: The subcommand and its options.
+        cwd: Working folder, by default that of this process.
+        env: Environment, by default that of this process.
+        seconds: Time limit.
     """
     _, _, _, address, state, *arguments = forked([str(LAUNCHER), *words])
     variables = {**({"XDG_STATE_HOME": state} if state else {}), **(os.environ if env is None else env)}
@@ -44,32 +44,32 @@ def run_forked(
             stack.callback(os.close, descriptor)
         program = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         program.connect(address)
-        with open(os.devnull, "rb") as nothing:
-            streams = array.array("i", [nothing.fileno(), *writing])
-            sent = program.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
-            program.sendall(request[sent:])
+        with open(os.devnull, "rb") as null_device:
+            streams = array.array("i", [null_device.fileno(), *writing])
+            sent_bytes = program.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+            program.sendall(request[sent_bytes:])
         for descriptor in writing:
             os.close(descriptor)
-        said = _read(reading, words, seconds)
+        outputs = _read(reading, words, seconds)
         code = int(program.recv(16) or b"1")
-    out, errors = (said[descriptor].decode() for descriptor in reading)
+    out, errors = (outputs[descriptor].decode() for descriptor in reading)
     return CompletedProcess(words, code, out, errors)
 
 
 def _read(descriptors: Sequence[int], words: Sequence[str], seconds: float) -> dict[int, bytes]:
-    """All that comes from each, to their ends."""
-    said = dict.fromkeys(descriptors, b"")
-    until = time.monotonic() + seconds
+    """Read all descriptors to their ends."""
+    outputs = dict.fromkeys(descriptors, b"")
+    deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
-            ready = selector.select(until - time.monotonic())
+            ready = selector.select(deadline - time.monotonic())
             if not ready:
-                raise TimeoutExpired(words, seconds, *said.values())
+                raise TimeoutExpired(words, seconds, *outputs.values())
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
-                said[key.fd] += data
+                outputs[key.fd] += data
                 if not data:
                     selector.unregister(key.fd)
-    return said
+    return outputs

@@ -1,4 +1,4 @@
-"""Starting real servers and connecting real clients, over every transport and in every protocol revision."""
+"""Starts real servers and connects real clients, over every transport and in every protocol revision."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions that begin with a handshake."""
 
 HANDSHAKE = "legacy"
-"""A client of the SDK as it is, with a handshake; it proposes the latest of them."""
+"""The mode of an SDK client with a handshake, in which it proposes the latest revision."""
 
 MODERN = "2026-07-28"
 REVISIONS = (*HANDSHAKES, MODERN)
 
 
 class Route(NamedTuple):
-    """A transport, and the protocol revision that is spoken over it."""
+    """A transport and a protocol revision."""
 
     transport: str
     revision: str
 
     @property
     def is_modern(self) -> bool:
-        """Whether there is no handshake, so that questions are results."""
+        """Whether the revision has no handshake, and sends questions as results."""
         return self.revision == MODERN
 
     @property
@@ -59,12 +59,12 @@ class Route(NamedTuple):
 
     @property
     def tells_clients_apart(self) -> bool:
-        """Whether the server knows one client from another."""
+        """Whether the server can tell clients apart."""
         return not (self.is_network and self.is_modern)
 
     @property
     def has_forms(self) -> bool:
-        """Whether the revision has questions to a person."""
+        """Whether the revision has elicitation."""
         return self.revision not in ("2024-11-05", "2025-03-26")
 
     def __str__(self) -> str:
@@ -72,48 +72,48 @@ class Route(NamedTuple):
 
 
 TRANSPORTS = ("memory", "stdio", "sse", "http")
-"""Over `http` the revisions with a handshake have sessions, and 2026-07-28 has none: each request stands for itself."""
+"""Over `http`, the revisions with a handshake have sessions. The 2026-07-28 revision has none."""
 
 ROUTES = [Route(transport, revision) for transport in TRANSPORTS for revision in REVISIONS]
 
 PERSONAL = types.Implementation(name="a-client-with-a-dialog", version="1")
-"""A person sits before it. Unless it is told a name, the SDK calls itself as agent frameworks do."""
+"""A client with a person in front of it. By default, the SDK names itself as agent frameworks do."""
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 Wire = AbstractAsyncContextManager[Streams]
 
 
-def stdio_upstream(**more: Any) -> dict[str, Any]:
-    """A settings entry for the honest test upstream over stdio, which starts at once."""
-    return {"command": sys.executable, "args": ["-S", str(PEERS / "plain_upstream.py")], **more}
+def stdio_upstream(**settings: Any) -> dict[str, Any]:
+    """Return a settings entry for the plain test upstream over stdio, which starts quickly."""
+    return {"command": sys.executable, "args": ["-S", str(PEERS / "plain_upstream.py")], **settings}
 
 
-def sdk_upstream(**more: Any) -> dict[str, Any]:
-    """A settings entry for the same tools in a server of the SDK, which takes longer to answer."""
-    return {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), **more}
+def sdk_upstream(**settings: Any) -> dict[str, Any]:
+    """Return a settings entry for a slower upstream with the same tools, built with the SDK."""
+    return {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), **settings}
 
 
 def own_state() -> dict[str, str]:
-    """The environment of a server in this process that keeps nothing in the home folder."""
+    """Return the environment of a server in this process, whose state is not kept in the home folder."""
     return {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write a settings file and return its path."""
     path = folder / "config.json"
-    # A busy machine may take longer than a person would wait to start an upstream.
-    patient = {"proxy": {"firstListWait": 30_000}}
-    path.write_text(json.dumps({**patient, **settings}))
+    # A busy machine may need longer to start an upstream than the default wait.
+    defaults = {"proxy": {"firstListWait": 30_000}}
+    path.write_text(json.dumps({**defaults, **settings}))
     return path
 
 
 def command_line(*arguments: str) -> list[str]:
-    """Our command as a person starts it, from a process that has imported it."""
+    """Return the command line of coretools-mcp. It is forked from a process that has already imported everything."""
     return [sys.executable, *forked([str(LAUNCHER), *arguments])]
 
 
 def server_arguments(root: Path | None, config: Path | None, *options: str) -> list[str]:
-    """The command line that starts our server, without the interpreter."""
+    """Return the command line of `coretools-mcp serve`, without the interpreter."""
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", *options]
     if root is not None:
         arguments += ["--workspace", str(root)]
@@ -124,12 +124,12 @@ def server_arguments(root: Path | None, config: Path | None, *options: str) -> l
 
 @asynccontextmanager
 async def listening(command: list[str], pattern: str) -> AsyncGenerator[str]:
-    """Run a server that tells its address on standard error; yields what the pattern's group found."""
+    """Run a server that prints its address on standard error. Yields what the pattern's group matches."""
     async with await anyio.open_process(command, stdin=None, stdout=None) as process:
         try:
             with anyio.fail_after(60):
-                found = await _find(process, pattern)
-            yield found
+                address = await _find(process, pattern)
+            yield address
         finally:
             process.terminate()
             with anyio.move_on_after(10, shield=True):
@@ -138,25 +138,25 @@ async def listening(command: list[str], pattern: str) -> AsyncGenerator[str]:
 
 async def _find(process: anyio.abc.Process, pattern: str) -> str:
     assert process.stderr is not None
-    seen = ""
+    output = ""
     async for chunk in process.stderr:
-        seen += chunk.decode()
-        match = re.search(pattern, seen)
+        output += chunk.decode()
+        match = re.search(pattern, output)
         if match is not None:
             return match.group(1)
-    raise AssertionError(f"the server ended without telling its address: {seen}")
+    raise AssertionError(f"the server ended without printing its address: {output}")
 
 
 @asynccontextmanager
 async def our_http_server(root: Path | None, config: Path | None, transport: str = "http") -> AsyncGenerator[str]:
-    """Our server over HTTP on a free port; yields its base URL."""
+    """Run coretools-mcp over HTTP on a free port. Yields its base URL."""
     options = server_arguments(root, config, "--transport", transport, "--port", "0")
     async with listening([sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url:
         yield url
 
 
-class _Older:
-    """What a client sends, as one of an older revision introduces itself: that of the SDK proposes the latest alone."""
+class _OlderRevisionStream:
+    """Rewrites the `initialize` request to propose an older revision: the SDK's client proposes only the latest."""
 
     def __init__(self, stream: WriteStream[SessionMessage], revision: str) -> None:
         self._stream = stream
@@ -188,12 +188,12 @@ class _Older:
 @asynccontextmanager
 async def _proposing(revision: str, wire: Wire) -> AsyncGenerator[Streams]:
     async with wire as (reading, writing):
-        yield reading, _Older(writing, revision)
+        yield reading, _OlderRevisionStream(writing, revision)
 
 
 @asynccontextmanager
 async def speaking(revision: str, wire: Wire, **callbacks: Any) -> AsyncGenerator[Client]:
-    """A client of the SDK that speaks this revision over any transport."""
+    """Connect an SDK client with this revision, over any transport."""
     callbacks = {"cache": None, "client_info": PERSONAL, **callbacks}
     if revision in HANDSHAKES:
         async with Client(_proposing(revision, wire), mode="legacy", **callbacks) as client:
@@ -205,7 +205,7 @@ async def speaking(revision: str, wire: Wire, **callbacks: Any) -> AsyncGenerato
 
 
 def http_client(url: str, transport: str, revision: str, **callbacks: Any) -> AbstractAsyncContextManager[Client]:
-    """A client of the SDK for a server that is listening already."""
+    """Connect an SDK client to a running server."""
     wire = sse_client(f"{url}/sse") if transport == "sse" else streamable_http_client(f"{url}/mcp")
     return speaking(revision, wire, **callbacks)
 
@@ -214,7 +214,7 @@ def http_client(url: str, transport: str, revision: str, **callbacks: Any) -> Ab
 async def connected(
     transport: str, revision: str, root: Path | None, config: Path | None = None, **callbacks: Any
 ) -> AsyncGenerator[Client]:
-    """A client connected to a server of its own."""
+    """Connect an SDK client to a new server."""
     if transport == "memory":
         async with in_memory(revision, root, config, **callbacks) as client:
             yield client
@@ -234,7 +234,7 @@ async def connected(
 async def in_memory(
     revision: str, root: Path | None, config: Path | None = None, **callbacks: Any
 ) -> AsyncGenerator[Client]:
-    """A real client of the whole server without a process between them."""
+    """Connect an SDK client to the whole server in this process."""
     overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
     app = App(load_settings([str(config)] if config else [], overrides, own_state()), "stdio")
     async with app.running():
@@ -248,5 +248,5 @@ async def in_memory(
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """All text that the model sees of a result."""
+    """Return all text of a result that the model sees."""
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))

@@ -1,4 +1,4 @@
-"""A real client of the SDK in one process with the whole server, without a wire between them."""
+"""Connects a client of the SDK to the whole server in the same process, without a transport between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.transports.json_lines import Backpressure
 
 
 class _Outgoing:
-    """Takes what the server says, for a client that reads at once."""
+    """Passes the server's messages to a client, which reads them at once."""
 
     size = 0
 
@@ -39,27 +39,27 @@ class _Outgoing:
 
 
 @asynccontextmanager
-async def in_process(served: App | RequestTable) -> AsyncGenerator[TransportStreams]:
-    """The streams of a client of an application that runs, or of its table of requests alone."""
+async def in_process(target: App | RequestTable) -> AsyncGenerator[TransportStreams]:
+    """Return a client's streams to a running application, or to a request table alone."""
     outgoing = _Outgoing()
-    said, heard = anyio.create_memory_object_stream[SessionMessage](0)
+    client_writer, client_reader = anyio.create_memory_object_stream[SessionMessage](0)
     dispatcher = Dispatcher(outgoing, on_resume=lambda: None, is_bounded=False)
-    conversation = Conversation(served.table if isinstance(served, App) else served, dispatcher)
+    conversation = Conversation(target.table if isinstance(target, App) else target, dispatcher)
 
-    async def take() -> None:
-        async for item in heard:
+    async def receive() -> None:
+        async for item in client_reader:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
             dispatcher.receive(read_message(line, is_of_client=True), line)
 
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(dispatcher.run, conversation.on_request, conversation.on_notify)
-            tasks.start_soon(take)
+            tasks.start_soon(receive)
             try:
-                yield outgoing.streams[1], said
+                yield outgoing.streams[1], client_writer
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        for stream in (said, heard, *outgoing.streams):
+        for stream in (client_writer, client_reader, *outgoing.streams):
             stream.close()
         conversation.connection.close()

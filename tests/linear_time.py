@@ -1,4 +1,4 @@
-"""Whether texts that were made to cost much are looked through in a time that grows as their length does."""
+"""Checks that texts made to be expensive are searched in a time that is linear in their length."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ import pytest
 from tests.tables import all_cases
 from tools.text.secrets import redact
 
-Made = Callable[[int], str]
+TextMaker = Callable[[int], str]
 
 SIZES = [3_000, pytest.param(50_000, marks=pytest.mark.long)]
-"""How often the part of a text is repeated."""
+"""How often the repeated part of a text occurs."""
 
 STEPS = 10
-"""A text is so many times as long as the one that it is compared with; what grows by the square costs 100 times."""
+"""How many times longer a text is than the one it is compared with. Quadratic work would cost 100 times as much."""
 
-MOST = 3 * STEPS
-"""How many times as much of the processor it may cost: more than a busy machine makes of `STEPS`."""
+MAX_COST_RATIO = 3 * STEPS
+"""How many times more processor time it may take, with a margin for a busy machine."""
 
 ATTEMPTS = 4
 
 
-def assert_redacted_in_linear_time(made: Iterable[Made], size: int) -> None:
-    """Redact a text of each kind, and a tenth of it; a kind is named if each attempt costs far more than ten tenths."""
+def assert_redacted_in_linear_time(text_makers: Iterable[TextMaker], size: int) -> None:
+    """Redact a text of each kind, and a tenth of it. A kind fails if the ratio of their costs is too high each time."""
     with all_cases() as case:
-        for each in made:
-            short, whole = each(size // STEPS), each(size)
+        for make_text in text_makers:
+            short, whole = make_text(size // STEPS), make_text(size)
             with case(whole[:80]):
                 costs = (_cost(whole, 1) / _cost(short, STEPS) for _ in range(ATTEMPTS))
-                assert any(cost <= MOST for cost in costs), f"costs more than {MOST} times as much as a tenth of it"
+                assert any(cost <= MAX_COST_RATIO for cost in costs), (
+                    f"costs more than {MAX_COST_RATIO} times as much as a tenth of it"
+                )
 
 
 def _cost(text: str, times: int) -> float:
-    """Seconds of the processor that it takes, on average."""
-    began = process_time()
+    """Return the average processor time of a redaction, in seconds."""
+    start = process_time()
     for _ in range(times):
         redact(text)
-    return (process_time() - began) / times
+    return (process_time() - start) / times

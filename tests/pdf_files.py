@@ -1,4 +1,4 @@
-"""Small PDF files, made by hand: good ones, and parts to make bad ones of."""
+"""Small PDF files, built by hand: valid ones, and parts for invalid ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 
 
 def pdf(objects: Mapping[int, bytes]) -> bytes:
-    """A file of these objects; number 1 is the catalog."""
+    """Return a PDF file with these objects. Number 1 is the catalog."""
     out = bytearray(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n")
     size = max(objects) + 1
     offsets = dict.fromkeys(range(1, size), 0)
@@ -23,18 +23,18 @@ def pdf(objects: Mapping[int, bytes]) -> bytes:
 
 
 def stream(data: bytes, entries: bytes = b"") -> bytes:
-    """A stream object."""
+    """Return a stream object."""
     return b"<< /Length %d %s >>\nstream\n%s\nendstream" % (len(data), entries, data)
 
 
 def lines(*texts: str) -> bytes:
-    """The content of a page with these lines."""
-    shown = b" ".join(b"(%s) Tj T*" % text.encode("latin-1") for text in texts)
-    return b"BT /F1 12 Tf 14 TL 50 750 Td " + shown + b" ET"
+    """Return the content of a page with these lines."""
+    operators = b" ".join(b"(%s) Tj T*" % text.encode("latin-1") for text in texts)
+    return b"BT /F1 12 Tf 14 TL 50 750 Td " + operators + b" ET"
 
 
 def page_objects(*contents: bytes) -> dict[int, bytes]:
-    """The objects of a document with one page for each stream."""
+    """Return the objects of a document with one page for each content."""
     kids = [4 + 2 * number for number in range(len(contents))]
     objects = {
         1: CATALOG,
@@ -51,5 +51,5 @@ def page_objects(*contents: bytes) -> dict[int, bytes]:
 
 
 def document(*pages: bytes) -> bytes:
-    """A document with one page for each content."""
+    """Return a PDF file with one page for each content."""
     return pdf(page_objects(*map(stream, pages)))

@@ -1,4 +1,4 @@
-"""Those whom a flow asks in tests: a person with one answer, and a place for what the person wants kept."""
+"""Test doubles for the confirmation flow: a person with one answer, and a store for the person's rules."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from tools.contract.tool_errors import ToolError
 
 
 class Person:
-    """Gives one outcome to every question, and keeps the questions: a `Confirmer`."""
+    """A `Confirmer` that gives every question the same outcome, and records the questions."""
 
     def __init__(self, outcome: Answer | Pending | Unavailable) -> None:
         self.outcome = outcome
         self.questions: list[Question] = []
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        """Answer."""
+        """Record the question, and return the outcome."""
         self.questions.append(question)
         return self.outcome
 
 
-class Keeper:
-    """A place for rules, or one where nothing can be saved: a `RuleKeeper`."""
+class RuleStore:
+    """A `RuleKeeper` that saves rules in memory, or fails."""
 
     def __init__(self, problem: ToolError | None = None) -> None:
         self.kept: list[str] = []
         self._problem = problem
 
     async def save(self, rules: Sequence[str]) -> str:
-        """Keep them."""
+        """Save the rules."""
         if self._problem is not None:
             raise self._problem
         self.kept += rules

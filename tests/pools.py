@@ -17,12 +17,12 @@ ONE_CLIENT = Audience(capabilities={}, client=None, is_one=True, is_modern=False
 def quiet_pool(
     entries: Mapping[str, UpstreamSettings], first_list_wait_seconds: float = 0, registry: ToolRegistry | None = None
 ) -> UpstreamPool:
-    """A pool of upstreams that nobody calls."""
-    return UpstreamPool(entries, registry or ToolRegistry(), first_list_wait_seconds, 48, refusing)
+    """Return a pool of upstreams that receives no calls."""
+    return UpstreamPool(entries, registry or ToolRegistry(), first_list_wait_seconds, 48, refuse_calls)
 
 
-def refusing(upstream: Upstream) -> UpstreamCall:
-    """What sends no calls."""
+def refuse_calls(upstream: Upstream) -> UpstreamCall:
+    """Return a call function that refuses every call."""
 
     async def refuse(*_: object) -> ToolResult:
         raise upstream.unavailable()

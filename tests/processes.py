@@ -1,4 +1,4 @@
-"""Programs for tests of what runs them: what they print, what is left of them."""
+"""Runs programs for tests: their output, and the processes that they leave behind."""
 
 from __future__ import annotations
 
@@ -24,55 +24,55 @@ BASH = "/bin/bash"
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C"}
 
 PRIVATE_FOLDERS = PrivateFolders()
-"""Of all tests of a process; what is left of them goes with the next server or process that makes some."""
+"""The private folders of all tests in this process. The next process that creates some removes leftovers."""
 
 PAUSE = 0.02
 
-LOOKS = 5
-"""As many looks in a row find nothing where there is nothing; one alone may miss what comes and goes."""
+CHECKS = 5
+"""Number of checks in a row that must find nothing: one check may miss short-lived processes."""
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root may look into a broker")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root may inspect a broker")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: this system has no /proc")
 
 
-class Plain:
-    """No sandbox: every command runs as it is."""
+class NoSandbox:
+    """A sandbox that confines nothing: every command runs unchanged."""
 
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """There is nothing to try out."""
+        """Do nothing: there is no sandbox to try out."""
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Tell that there is none."""
+        """Return the site of commands without a sandbox."""
         del workspace_roots, search_path
         return UNHELD
 
     async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> ConfinedCommand:
-        """Leave the command as it is."""
+        """Return the command unchanged."""
         del workspace_roots
         return ConfinedCommand(spec)
 
 
-class Services(BrokeredStarter):
-    """A broker that has all of its programs in one supervisor."""
+class SharedBroker(BrokeredStarter):
+    """A broker that runs all its programs under one supervisor."""
 
     def __init__(self) -> None:
         super().__init__(is_shared=True)
 
 
-class Passing:
-    """Starts each program by a broker of its own, which goes with it once it is ended."""
+class BrokerPerProgram:
+    """Starts each program with a broker of its own, which ends with the program."""
 
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start one."""
+        """Start a program."""
         starter = BrokeredStarter()
         try:
-            return _Passing(starter, await starter.start(spec))
+            return _ProgramOfOneBroker(starter, await starter.start(spec))
         except BaseException:
             await starter.aclose()
             raise
 
 
-class _Passing:
+class _ProgramOfOneBroker:
     def __init__(self, starter: BrokeredStarter, process: Process) -> None:
         self._starter = starter
         self._process = process
@@ -92,12 +92,12 @@ def bash(
     environment: Mapping[str, str] = ENVIRONMENT,
     limits: ResourceLimits | None = None,
 ) -> ProcessSpec:
-    """A command of bash."""
+    """Return the specification of a Bash command."""
     return ProcessSpec((BASH, "-c", command), os.fspath(folder), environment, limits or ResourceLimits())
 
 
 async def read(process: Process) -> bytes:
-    """Some output, nothing at its end."""
+    """Read some output. Returns no bytes at the end."""
     with anyio.fail_after(CEILING):
         while True:
             try:
@@ -107,17 +107,17 @@ async def read(process: Process) -> bytes:
 
 
 async def read_line(process: Process) -> str:
-    """The first line that is printed, without its ending."""
+    """Read the first line of the output, without its line ending."""
     text = b""
     while not text.endswith(b"\n"):
-        some = await read(process)
-        assert some, f"it ended after {text!r}"
-        text += some
+        data = await read(process)
+        assert data, f"it ended after {text!r}"
+        text += data
     return text.decode().splitlines()[0]
 
 
 async def run(starter: ProcessStarter, spec: ProcessSpec) -> tuple[ExitStatus, str]:
-    """Run a program to its end; how it ended, and all that it printed."""
+    """Run a program to its end. Return its exit status and its output."""
     process = await starter.start(spec)
     try:
         parts = [await read(process)]
@@ -133,16 +133,16 @@ async def run(starter: ProcessStarter, spec: ProcessSpec) -> tuple[ExitStatus, s
 
 
 def in_another_process(work: Callable[..., object], *arguments: object) -> BaseProcess:
-    """A fork of this process that does some work, with everything imported: a new interpreter costs two seconds."""
+    """Do some work in a fork of this process, which has imported everything: a new interpreter costs two seconds."""
     process = multiprocessing.get_context("fork").Process(target=work, args=arguments, daemon=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # what the other threads hold, the work doesn't need
+        warnings.simplefilter("ignore", DeprecationWarning)  # the work does not need locks that other threads hold
         process.start()
     return process
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it does not only wait to be reaped."""
+    """Return whether a process exists and is not a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -151,20 +151,20 @@ def is_running(pid: int) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    """The ids of the children of a process, zombies included."""
-    found: list[int] = []
+    """Return the ids of the children of a process, zombies included."""
+    pids: list[int] = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(fields[1]) == pid:
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids
 
 
 def brokers_of(pid: int) -> list[int]:
-    """The ids of the brokers that a process has started."""
+    """Return the ids of the brokers that a process has started."""
     return [child for child in children_of(pid) if _runs(child, "broker.py")]
 
 
@@ -175,44 +175,44 @@ def _runs(pid: int, script: str) -> bool:
         return False
 
 
-def marked(mark: str) -> dict[str, str]:
-    """An environment by which a program and all that it starts are known."""
+def environment_with_mark(mark: str) -> dict[str, str]:
+    """Return an environment that marks a program and its descendants."""
     return {**ENVIRONMENT, "MARK": mark}
 
 
-def carrying(mark: str) -> list[int]:
-    """The ids of processes with this mark in their environment. Some that come and go may be missing."""
-    found: list[int] = []
+def pids_with_mark(mark: str) -> list[int]:
+    """Return the ids of processes with this mark in their environment. Short-lived ones may be missing."""
+    pids: list[int] = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             environment = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         if f"MARK={mark}".encode() in environment:
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids
 
 
 def descendants_of(pid: int) -> list[int]:
-    found = children_of(pid)
-    return [*found, *(deeper for child in found for deeper in descendants_of(child))]
+    children = children_of(pid)
+    return [*children, *(descendant for child in children for descendant in descendants_of(child))]
 
 
-async def until_none_carries(mark: str) -> None:
-    """Wait until, in several looks, there is no process with this mark."""
-    empty = 0
+async def until_no_process_has_mark(mark: str) -> None:
+    """Wait until several checks in a row find no process with this mark."""
+    empty_checks = 0
     with anyio.move_on_after(CEILING):
-        while empty < LOOKS:
-            empty = 0 if carrying(mark) else empty + 1
+        while empty_checks < CHECKS:
+            empty_checks = 0 if pids_with_mark(mark) else empty_checks + 1
             await asyncio.sleep(PAUSE)
-    assert carrying(mark) == []
+    assert pids_with_mark(mark) == []
 
 
 async def until_ended(pids: Iterable[int]) -> None:
-    """Wait until none of them runs."""
-    left = list(pids)
+    """Wait until none of the processes runs."""
+    running = list(pids)
     with anyio.move_on_after(CEILING):
-        while left:
-            left = [pid for pid in left if is_running(pid)]
+        while running:
+            running = [pid for pid in running if is_running(pid)]
             await asyncio.sleep(PAUSE)
-    assert left == []
+    assert running == []

@@ -1,4 +1,4 @@
-"""Reading a file of the workspace as the reading tools do, and the text of what comes."""
+"""Reads files of the workspace as the reading tools do."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ def read_file(
     pages: Pages = ALL_PAGES,
     seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read a file of the context's workspace."""
+    """Read a file in the context's workspace."""
     location = context.workspace.locate(name)
     with context.workspace.open_file(location) as opened:
         limits = limits or Limits()
-        wanted = LineRequest(offset, limit or limits.read_lines, limits, AbortSignal())
-        return read(opened, location, read_beginning(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
+        line_request = LineRequest(offset, limit or limits.read_lines, limits, AbortSignal())
+        return read(
+            opened, location, read_beginning(opened, location), line_request, media, pages=pages, pdf_seconds=seconds
+        )
 
 
 def text_of(reading: Reading) -> str:
-    """The one part of a reading, which has to be text."""
+    """Return the text of a reading that has one part."""
     (part,) = reading.parts
     assert isinstance(part, TextPart)
     return part.text

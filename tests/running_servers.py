@@ -1,4 +1,4 @@
-"""Servers that run with a control socket of their own, and the commands of a person who asks them."""
+"""Running servers with control sockets, and the terminal commands that talk to them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.forked_commands import run_forked
 from tests.harness import HANDSHAKE, server_arguments, speaking, write_config
 from tests.waiting import until
 
-LEFT = f"{'0' * 16}.sock"
-"""A socket of a server that is not there any more."""
+STALE_SOCKET = f"{'0' * 16}.sock"
+"""The name of a socket whose server has ended."""
 
 
 @contextmanager
 def runtime_folder() -> Generator[Path]:
-    """A folder for control sockets with a short path, as a system gives one to each of its users."""
+    """Create a folder with a short path for control sockets, like a user's runtime folder."""
     folder = Path(tempfile.mkdtemp(prefix="run-"))
     yield folder
     shutil.rmtree(folder)
@@ -43,24 +43,24 @@ async def served(
     settings: Mapping[str, object] | None = None,
     **callbacks: Any,
 ) -> AsyncGenerator[Client]:
-    """A client of a server of its own, once its control socket is there."""
+    """Connect an SDK client to a new server whose control socket exists."""
     config = write_config(root.parent, settings or {})
     parameters = StdioServerParameters(
         command=sys.executable,
         args=forked(server_arguments(root, config)),
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
     )
-    known = set(sockets(runtime))
+    old_sockets = set(sockets(runtime))
     async with speaking(revision, stdio_client(parameters), **callbacks) as client:
         await client.list_tools()
-        await until(lambda: set(sockets(runtime)) - known)
+        await until(lambda: set(sockets(runtime)) - old_sockets)
         yield client
 
 
 async def status_of(runtime: Path, root: Path) -> dict[str, Any]:
-    """What the server that works in a folder tells of itself; others may run on the machine."""
-    told = json.loads((await ask(runtime, "status", "--json")).stdout)
-    return next(each for each in told if str(root) in str(each["clients"]))
+    """Return the status of the server for a workspace. Other servers may run on the machine."""
+    servers = json.loads((await ask(runtime, "status", "--json")).stdout)
+    return next(server for server in servers if str(root) in str(server["clients"]))
 
 
 def sockets(runtime: Path) -> list[Path]:
@@ -68,6 +68,6 @@ def sockets(runtime: Path) -> list[Path]:
 
 
 async def ask(runtime: Path, *words: str, cwd: Path | None = None, **variables: str) -> CompletedProcess[str]:
-    """A command of a person, in a folder, with further environment variables."""
+    """Run a terminal command in a folder, with additional environment variables."""
     environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), **variables}
     return await to_thread.run_sync(lambda: run_forked(words, cwd=cwd or runtime, env=environ))

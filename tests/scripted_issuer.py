@@ -1,4 +1,4 @@
-"""An issuer of access tokens that says what a test tells it to; tests know its key, and sign what they like."""
+"""An issuer of access tokens whose responses a test sets. Tests know its private key, and can sign any token."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ JWK = {**ECAlgorithm.to_jwk(OLD.public_key(), as_dict=True), "kid": "old"}
 
 
 class ScriptedIssuer:
-    """An issuer that answers at each path what it is told to."""
+    """An issuer that answers each path with the response that the test has set."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Any] = {}
-        self.asked: list[str] = []  # what was posted
-        self.held: dict[str, Event] = {}  # at which paths it answers once the test says so
-        self.is_waiting = Event()  # set once it has been asked at one of them
-        script, asked, held, is_waiting = self.said, self.asked, self.held, self.is_waiting
+        self.responses: dict[str, Any] = {}  # contents, keyed by path
+        self.posts: list[str] = []  # the bodies of all POST requests
+        self.gates: dict[str, Event] = {}  # events that the issuer waits for before it answers, keyed by path
+        self.is_waiting = Event()  # set once a request waits at a gate
+        responses, posts, gates, is_waiting = self.responses, self.posts, self.gates, self.is_waiting
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the library
                 del format, args
 
             def _answer(self) -> None:
-                posted = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                asked.extend([posted] if posted else ())
-                if (go := held.get(self.path)) is not None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                posts.extend([body] if body else ())
+                if (gate := gates.get(self.path)) is not None:
                     is_waiting.set()
-                    go.wait()
-                content = json.dumps(script[self.path]).encode() if self.path in script else b""
+                    gate.wait()
+                content = json.dumps(responses[self.path]).encode() if self.path in responses else b""
                 self.send_response(200 if content else 404)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -49,7 +49,7 @@ class ScriptedIssuer:
         self.listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.listener.daemon_threads = True
         self.base = f"http://127.0.0.1:{self.listener.server_port}"
-        self.said |= {METADATA: {"issuer": self.base, "jwks_uri": self.base + KEYS}, KEYS: {"keys": [JWK]}}
+        self.responses |= {METADATA: {"issuer": self.base, "jwks_uri": self.base + KEYS}, KEYS: {"keys": [JWK]}}
 
 
 @contextmanager

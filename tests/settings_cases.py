@@ -1,4 +1,4 @@
-"""Writing and loading settings files in tests, and the list of all keys."""
+"""Writes and loads settings files, and lists all keys."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str
 
 
 def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error_info:
         load(path, content, environ)
-    return str(caught.value)
+    return str(error_info.value)
 
 
 def sources(report: SettingsReport) -> dict[str, str]:
-    """For each value that is given, by its dotted key, what gave it."""
-    return {dotted(given.path): given.source for given in report.given}
+    """Return the source of each value that is set, keyed by its dotted key."""
+    return {dotted(value.path): value.source for value in report.given}
 
 
-def at(key: KeyDescription, value: Any) -> dict[str, Any]:
-    """The settings that give one key a value."""
+def settings_with(key: KeyDescription, value: Any) -> dict[str, Any]:
+    """Return settings that set one key."""
     *sections, last = key.path.replace("NAME", "chosen").split(".")
     tree: dict[str, Any] = {last: value}
     for section in reversed(sections):

@@ -1,4 +1,4 @@
-"""Tables of cases that one test goes through. pytest spends more on a test of its own than most of them take."""
+"""Tables of cases for one test: as separate tests, most cases would take pytest longer to set up than to run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 
 def each_of(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Go through cases within one test, and name every one that fails.
+    """Run a test for each case, as one test, and report every case that fails.
 
-    It takes what `pytest.mark.parametrize` takes. All cases share the fixtures of the test, so it is for those that
-    leave nothing behind.
+    It takes the arguments of `pytest.mark.parametrize`. All cases share the fixtures of the test, so use it only if
+    cases leave nothing behind.
 
     Args:
-        names: The parameters that a case gives, divided by commas.
-        cases: A value each, or a tuple where there are several names.
+        names: The names of the parameters: a sequence, or one string with commas.
+        cases: A value for each case; a tuple of values if there are several parameters.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     rows = [case if len(parameters) > 1 else (case,) for case in cases]
@@ -28,18 +28,18 @@ def each_of(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Calla
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
         def run(**fixtures: Any) -> None:
-            failed: list[str] = []
+            failures: list[str] = []
             for row in rows:
-                given = dict(zip(parameters, row, strict=True))
+                arguments = dict(zip(parameters, row, strict=True))
                 try:
-                    test(**fixtures, **given)
-                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, it fails one case
-                    failed.append(f"{given}: {type(error).__name__}: {error}")
-            assert not failed, f"{len(failed)} of {len(rows)} cases failed:\n" + "\n".join(failed)
+                    test(**fixtures, **arguments)
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any exception fails only this case
+                    failures.append(f"{arguments}: {type(error).__name__}: {error}")
+            assert not failures, f"{len(failures)} of {len(rows)} cases failed:\n" + "\n".join(failures)
 
         signature = inspect.signature(test)
-        kept = [parameter for name, parameter in signature.parameters.items() if name not in parameters]
-        run.__signature__ = signature.replace(parameters=kept)  # pyright: ignore[reportAttributeAccessIssue]
+        fixture_parameters = [parameter for name, parameter in signature.parameters.items() if name not in parameters]
+        run.__signature__ = signature.replace(parameters=fixture_parameters)  # pyright: ignore[reportAttributeAccessIssue]
         return run
 
     return decorate
@@ -47,18 +47,18 @@ def each_of(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Calla
 
 @contextmanager
 def all_cases() -> Generator[Callable[[object], AbstractContextManager[None]]]:
-    """Go through cases within one test, `with case(name):` around each, and name every one that fails.
+    """Report every failed case of one test, which wraps each case in `with case(name):`.
 
-    It is for what `each_of` cannot do: asynchronous tests, and cases that share what the test has begun.
+    Use it where `each_of` does not work: in asynchronous tests, and for cases that share what the test has set up.
     """
-    failed: list[str] = []
+    failures: list[str] = []
 
     @contextmanager
     def case(name: object) -> Generator[None]:
         try:
             yield
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, it fails one case
-            failed.append(f"{name}: {type(error).__name__}: {error}")
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any exception fails only this case
+            failures.append(f"{name}: {type(error).__name__}: {error}")
 
     yield case
-    assert not failed, f"{len(failed)} cases failed:\n" + "\n".join(failed)
+    assert not failures, f"{len(failures)} cases failed:\n" + "\n".join(failures)

@@ -1,4 +1,4 @@
-"""A person at a terminal: what our command writes to a real one, and what they press there."""
+"""A person at a real terminal: the output of coretools-mcp, and the keys that the person presses."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Answers = Sequence[tuple[bytes, bytes]]
 def at_terminal(
     command: list[str], answers: Answers = (), *, environ: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """The exit code and the output of a command at a terminal; each answer is given once its prompt has come.
+    """Run a command at a terminal, and type each answer once its prompt appears. Return the exit code and the output.
 
-    Answers to an empty prompt that come first are typed before the command says anything.
-    One that has not ended by then is killed, and its exit code is -9.
+    Leading answers with an empty prompt are typed before the command prints anything. A command that does not end is
+    killed, and its exit code is -9.
     """
     pid, terminal = pty.fork()
     if pid == 0:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a shell ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background processes ignore it
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", **(environ or {})})  # noqa: S606 - as a shell
-    seen, told, left = b"", 0, list(answers)
-    while left and not left[0][0]:
-        os.write(terminal, left.pop(0)[1])
+    output, answered, pending = b"", 0, list(answers)
+    while pending and not pending[0][0]:
+        os.write(terminal, pending.pop(0)[1])
     for _ in range(600):
         ready, _, _ = select.select([terminal], [], [], 0.1)
         if not ready:
@@ -41,22 +41,22 @@ def at_terminal(
             break
         if not data:
             break
-        seen += data
-        while left and left[0][0] in seen[told:]:
-            prompt, answer = left.pop(0)
-            told = seen.index(prompt, told) + len(prompt)
+        output += data
+        while pending and pending[0][0] in output[answered:]:
+            prompt, answer = pending.pop(0)
+            answered = output.index(prompt, answered) + len(prompt)
             os.write(terminal, answer)
     else:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    return os.waitstatus_to_exitcode(status), seen.decode(errors="replace")
+    return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
 
 
 def run_alone(
     home: Path, *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours with a home of its own, where nobody can be asked."""
+    """Run a coretools-mcp command with its own home folder, and without a terminal to ask questions."""
     env = {"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})}
     return run_forked(arguments, cwd=cwd or home, env=env)
 
@@ -69,9 +69,7 @@ def answer_at_terminal(
     meanwhile: Callable[[], object] = lambda: None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[int, str, str]:
-    """The same for somebody who answers; once the question is there, something else happens, and then the answer comes.
-
-    Where nothing is asked, nothing of that happens.
+    """Run a command and answer its question, after `meanwhile` has run. If it asks nothing, `meanwhile` does not run.
 
     Returns:
         The exit code, standard output and standard error.
@@ -88,16 +86,16 @@ def answer_at_terminal(
     try:
         os.close(stdin)
         assert process.stderr is not None
-        asked = b""
-        while not asked.endswith(b"[y/N] "):
-            if not (found := process.stderr.read(1)):
+        prompt = b""
+        while not prompt.endswith(b"[y/N] "):
+            if not (byte := process.stderr.read(1)):
                 break
-            asked += found
+            prompt += byte
         else:
             meanwhile()
             os.write(terminal, answer)
         stdout, stderr = process.communicate(timeout=100)
-        return process.returncode, stdout.decode(), (asked + stderr).decode()
+        return process.returncode, stdout.decode(), (prompt + stderr).decode()
     finally:
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""Servers that replicas share, and what may be wrong with the way to them."""
+"""Valkey servers for replicas, and a proxy that can fall silent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.background_servers import free_port
 from tests.waiting import wait_until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-"""Options with which all that a server has confirmed survives a kill."""
+"""Options with which all confirmed writes survive a kill."""
 
 
 class ValkeyServer:
-    """A server on a free port of this machine, which may end and come back: empty then, unless options keep it."""
+    """A server on a free local port. After a restart it is empty, unless its options make it durable."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -32,9 +32,9 @@ class ValkeyServer:
         return f"valkey://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        usual = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
         self._process = subprocess.Popen(
-            ["redis-server", *usual, *self.options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["redis-server", *options, *self.options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         wait_until(self._answers)
 
@@ -45,12 +45,12 @@ class ValkeyServer:
             self._process = None
 
     async def restart(self) -> None:
-        """End it at once, and begin again without anything; anyone who is connected sees the end."""
+        """Kill the server and start it again. Connected clients lose their connections."""
         await anyio.to_thread.run_sync(self.stop)
         await anyio.to_thread.run_sync(self.start)
 
     def command(self, *words: str) -> bytes:
-        """What it answers to one command."""
+        """Send a command and return the answer."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(" ".join(words).encode() + b"\r\n")
             return connection.recv(1 << 16)
@@ -72,12 +72,12 @@ def valkey_server(folder: Path, *options: str) -> Generator[ValkeyServer]:
 
 
 @asynccontextmanager
-async def silent_way(port: int) -> AsyncGenerator[tuple[int, anyio.Event]]:
-    """A port that leads to another one, until the event is set: from then on nothing comes back."""
+async def silenceable_proxy(port: int) -> AsyncGenerator[tuple[int, anyio.Event]]:
+    """Yield a port that forwards to another one. Once the event is set, it drops all data."""
     is_silent = anyio.Event()
 
-    async def lead(here: SocketStream) -> None:
-        async with here, await anyio.connect_tcp("127.0.0.1", port) as there, anyio.create_task_group() as both:
+    async def forward(client: SocketStream) -> None:
+        async with client, await anyio.connect_tcp("127.0.0.1", port) as server, anyio.create_task_group() as tasks:
 
             async def carry(source: SocketStream, target: SocketStream) -> None:
                 with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -85,12 +85,12 @@ async def silent_way(port: int) -> AsyncGenerator[tuple[int, anyio.Event]]:
                         data = await source.receive()
                         if not is_silent.is_set():
                             await target.send(data)
-                both.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
 
-            both.start_soon(carry, here, there)
-            both.start_soon(carry, there, here)
+            tasks.start_soon(carry, client, server)
+            tasks.start_soon(carry, server, client)
 
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as ways:
-        ways.start_soon(listener.serve, lead)
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, forward)
         yield listener.extra_attributes[SocketAttribute.local_port](), is_silent
-        ways.cancel_scope.cancel()
+        group.cancel_scope.cancel()

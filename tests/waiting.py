@@ -1,4 +1,4 @@
-"""Waiting for what nobody tells of."""
+"""Waiting for conditions that send no notification."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import anyio
 import pytest
 
 CEILING = 150.0
-"""Seconds after which a test has failed; everything takes a small part of that."""
+"""Seconds after which a wait fails; a passing test needs a small part of it."""
 
 
 async def pause() -> None:
-    """Let others work between two looks; looking all the time takes a whole processor."""
+    """Let other tasks run between two checks, without occupying a processor."""
     await anyio.sleep(0.02)
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until something has come true."""
+    """Wait until a condition is true."""
     with anyio.fail_after(CEILING):
-        while not condition():  # noqa: ASYNC110 - anything may be waited for
+        while not condition():  # noqa: ASYNC110 - the condition can be anything, so there is no event
             await anyio.sleep(0.005)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """The same where there is no event loop."""
+    """Wait until a condition is true, without an event loop."""
     for _ in range(15_000):
         if condition():
             return
         threading.Event().wait(0.01)
-    pytest.fail("it did not come about")
+    pytest.fail("the condition did not become true")

@@ -55,7 +55,6 @@ class AuditLog:
         self._dropped = 0
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
-        """Warn if the file is in a workspace folder, where tools can change it."""
         if self.path is None:
             return
         path = real_path(self.path)
@@ -69,9 +68,8 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        self.recent.append(
-            partial(record_of, replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS]))
-        )
+        recent_entry = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        self.recent.append(partial(record_of, recent_entry))
         if self.path is None and not logger.isEnabledFor(logging.INFO):
             return
         record = record_of(entry)
@@ -83,9 +81,8 @@ class AuditLog:
                 start_thread(partial(self._write, self.path))
                 self._has_writer = True
             except ExhaustedError:
-                logger.warning(
-                    "no thread could be started for the audit log; the server will try again at the next decision"
-                )
+                message = "no thread could be started for the audit log; the server will try again at the next decision"
+                logger.warning(message)
         try:
             self._queue.put_nowait(record)
         except queue.Full:

@@ -30,15 +30,12 @@ from tools.permissions.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
-
+# The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
+# editor can finish writing.
 POLL_SECONDS = 1.0
-"""The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
-editor can finish writing.
-"""
+# After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
+# could keep a rule from taking effect.
 MAX_POLLS = 4
-"""After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
-could keep a rule from taking effect.
-"""
 FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `None` if there is no file
 
 
@@ -70,11 +67,8 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
         try:
             marks = await THREADS.run(stat_files)
             polls = {path: polls.get(path, 0) + 1 for path, mark in marks.items() if read_marks.get(path, ()) != mark}
-            due = {
-                path
-                for path, count in polls.items()
-                if count >= MAX_POLLS or (path in previous_marks and previous_marks[path] == marks[path])
-            }
+            stable = {path for path, mark in marks.items() if previous_marks.get(path, ()) == mark}
+            due = {path for path, count in polls.items() if count >= MAX_POLLS or path in stable}
             previous_marks = marks
             if not due:
                 continue
@@ -102,11 +96,9 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
         yield report
 
 
+# The sections in which changes take effect at once, except for `tools.builtIn`. In the other sections, only
+# `shell.env`, `proxy.prefix` and `web.search` do.
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections in which changes take effect at once, except for `tools.builtIn`.
-
-In the other sections, only `shell.env`, `proxy.prefix` and `web.search` take effect at once.
-"""
 
 
 class WithdrawnAgent(Rule):
@@ -142,17 +134,13 @@ class LiveSettings:
 
     @property
     def switched_off(self) -> list[str]:
-        """Aliases of the servers that a person has switched off."""
         return [alias for alias in self.report.upstreams if alias in self._disabled]
 
     def _enabled_upstreams(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._disabled}
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change to the settings files until cancelled.
-
-        If a change cannot be applied, the error is logged and the server continues.
-        """
+        """Apply every change to the settings files until cancelled. Errors are logged; later changes still apply."""
         self._tasks = tasks
         async for report in new_settings(self.report):
             try:
@@ -189,10 +177,7 @@ class LiveSettings:
 
 
 def has_other_rules(previous: Settings, current: Settings) -> bool:
-    """Return whether the permission rules may differ between two versions of the settings.
-
-    If they do not differ, the current rules are kept, including those that people have saved in the meantime.
-    """
+    """Return whether the rules may differ. If not, the current ones stay, including those saved in the meantime."""
     return (previous.permissions, previous.tools) != (current.permissions, current.tools)
 
 

@@ -42,19 +42,13 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line.
-
-        `source` is the alias of the upstream that the line is about; empty if the line is about no upstream.
-        """
+        """Add a line about the upstream `source`; empty if it is about none."""
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line, and the lines after line `number`.
-
-        If `alias` is given, only lines about this upstream are considered.
-        """
+        """Return the number of the last line, and the lines after line `number`; with `alias`, only those about it."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)

@@ -31,8 +31,6 @@ from tools.permissions.permission_policy import PermissionRequest
 from tools.permissions.tool_names import SHELL
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
-SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
-
 
 @dataclass(slots=True, kw_only=True)
 class RunningServer:
@@ -53,9 +51,9 @@ class RunningServer:
     on_switch: Callable[[], None]  # called when a tool is switched on or off
 
     def status(self) -> dict[str, Any]:
-        """Return the state of this server as JSON."""
         report = self.live.report
         custom = self.custom_tools.discovery
+        disabled = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
         return {
             "approvalMode": self.clients.approval_mode.value,
             "workspaces": list(self.folders),
@@ -73,10 +71,7 @@ class RunningServer:
                 }
                 for client in self.clients.all()
             ],
-            "servers": [
-                *self.live.pool.report(),
-                *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
-            ],
+            "servers": [*self.live.pool.report(), *({"alias": alias, **disabled} for alias in self.live.switched_off)],
             **({"lock": lock.why_closed or lock.path} if (lock := self.live.pool.catalog.lock) is not None else {}),
             "leftOut": dict(self.live.pool.left_out),
             "customTools": custom.state.problem or "found" if custom is not None else "none",
@@ -126,7 +121,6 @@ class RunningServer:
 
     @property
     def switched_off(self) -> frozenset[str]:
-        """Names of the tools that a person has switched off."""
         return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:

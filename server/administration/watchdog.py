@@ -38,8 +38,7 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 class Watchdog:
     """The server's end of the channel to the watchdog; `None` as the channel means that there is no watchdog.
 
-    The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs at
-    exit.
+    The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs then.
     """
 
     def __init__(self, channel: int | None = None) -> None:
@@ -53,10 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Report to the watchdog that clients may still finish their requests during the next `seconds`.
-
-        As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after this period.
-        """
+        """Clients may finish requests for `seconds`; while the event loop runs, `LEAVE_SECONDS` count after that."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:
@@ -79,10 +75,7 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads.
-
-    If `has_wire` is true, the watchdog also acts on the end of the server's input.
-    """
+    """Fork the watchdog, before there are threads. With `has_wire`, it also acts on the end of the server's input."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

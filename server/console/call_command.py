@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -23,21 +22,8 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from server import VERSION
 from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
 from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
-from server.protocol.json_rpc import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    ErrorResponse,
-    Json,
-    MCPError,
-    Notification,
-    Request,
-    Response,
-    as_mapping,
-    read_message,
-)
+from server.protocol import json_rpc
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
@@ -91,20 +77,13 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, each pair converted to the type in the tool's schema.
-
-        Raises:
-            UsageError: A pair cannot be converted.
-        """
+        """Return all arguments, each pair converted to its type in the tool's schema; refuse one that does not fit."""
         return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
-    """Read `key=value` pairs and a JSON object.
-
-    The object is given as JSON text, as `@FILE`, or as `-` for standard input.
-    """
-    whole: dict[str, Any] = {}
+    """Read `key=value` pairs, and a JSON object given as JSON text, as `@FILE`, or as `-` for standard input."""
+    whole: Any = {}
     if as_json is not None:
         text = as_json
         try:
@@ -112,14 +91,13 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
-            document: Any = json.loads(text)
+            whole = json.loads(text)
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
-        if not isinstance(document, dict):
+        if not isinstance(whole, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
-        whole.update(cast("dict[str, Any]", document))
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -134,7 +112,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
             message = f"The argument {key} contains bytes that are not UTF-8. JSON strings cannot contain such bytes."
             raise UsageError(message) from None
         texts[key] = value
-    return RawArguments(whole, texts)
+    return RawArguments(cast("Json", whole), texts)
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
@@ -177,16 +155,15 @@ def make_call(
     tool: str,
     call_arguments: RawArguments,
     report: SettingsReport,
-    server_options: Sequence[str],
+    options: Sequence[str],
     *,
     is_sure: bool,
     as_json: bool,
 ) -> int:
     """Make one call through a new server over stdio, and print the result.
 
-    Returns:
-        The exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or above
-        that says why the call failed.
+    Return the exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or
+    above that says why the call failed.
     """
     if tool in SHELL_NAMES and call_arguments.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
@@ -204,10 +181,7 @@ def make_call(
             spinner.resume()
 
     async def arguments(server: OwnServer) -> Json:
-        """Return the arguments in the form that the tool expects.
-
-        Built-in tools convert strings themselves, so the tools are listed only if there may be other tools.
-        """
+        """Return the arguments as the tool expects them. Built-in tools convert strings; others are looked up."""
         if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return call_arguments.as_text()
         tools = (await server.request("tools/list")).get("tools", [])
@@ -215,27 +189,26 @@ def make_call(
         return call_arguments.as_text() if schema is None else call_arguments.typed(schema)
 
     async def call() -> int:
-        options = ["-P", str(LAUNCHER), "serve", *server_options]
+        command = [sys.executable, "-P", str(LAUNCHER), "serve", *options]
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
-            options.append(f"--config={path}")
-        # The settings may refer to any environment variable, so the server inherits the whole environment.
-        command, environment = [sys.executable, *options], dict(os.environ)
+            command.append(f"--config={path}")
+        environment = dict(os.environ)  # the settings may refer to any of these variables
         async with (
             spinner.running("starting the server for this call"),
             _log_of_server(spinner) as log,
-            open_server(command, Path.cwd(), environment, log, ask) as server,
+            open_server(command, os.getcwd(), environment, log, ask) as server,
         ):
             try:
                 spinner.say(f"waiting for {tool}")
                 params: Json = {"name": tool, "arguments": await arguments(server)}
                 result = await server.request("tools/call", params, spinner.say)
             except MCPError as error:
-                if error.code == CONNECTION_CLOSED:
+                if error.code == json_rpc.CONNECTION_CLOSED:
                     raise
                 message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
                 spinner.write(f"coretools-mcp: {visible(message)}\n")
-                return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
+                return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
             finally:
                 spinner.say("")
                 spinner.erase()
@@ -307,16 +280,12 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_copied_output(result: Json) -> Json:
-    """Copy the file with a long output, because the original disappears with the server. Blocks.
-
-    Returns the result with the path of the copy.
-    """
+    """Copy the file with a long output, which ends with the server; return the result with the copy's path. Blocks."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Check the path, because an upstream could name any file as its output file.
-    if not isinstance(path, str) or not re.fullmatch(
-        rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
-    ):
+    is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt").fullmatch
+    if not isinstance(path, str) or not is_output(path):
         return result
     descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)
     with os.fdopen(descriptor, "wb") as target, open(path, "rb") as source:
@@ -362,7 +331,7 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
     if params.get("mode") == "url":
         if not sys.stdin.isatty():
-            raise MCPError(INVALID_REQUEST, "Nobody can open an address here.")
+            raise MCPError(json_rpc.INVALID_REQUEST, "Nobody can open an address here.")
         show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
         return {"action": "accept"}
     if is_sure and is_consent(schema):
@@ -390,33 +359,26 @@ class OwnServer:
     async def request(
         self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
     ) -> Json:
-        """Send a request and return its result; `on_progress` is called with each progress message.
-
-        Raises:
-            MCPError: The server responded with an error, or has exited.
-        """
+        """Send a request and return its result. An error response, or the end of the server, raises `MCPError`."""
         self._count += 1
         if on_progress is not None:
             params = {**(params or {}), "_meta": {"progressToken": self._count}}
-        await self._send({"id": self._count, "method": method, "params": params or {}})
+        await self.send({"id": self._count, "method": method, "params": params or {}})
         while True:
-            message = read_message(await self._line())
-            if isinstance(message, Response) and message.id == self._count:
+            message = json_rpc.read_message(await self._line())
+            if isinstance(message, json_rpc.Response) and message.id == self._count:
                 return message.result
-            if isinstance(message, ErrorResponse) and message.id == self._count:
+            if isinstance(message, json_rpc.ErrorResponse) and message.id == self._count:
                 error = message.error
                 raise MCPError(error["code"], error["message"], error.get("data"))
-            if isinstance(message, Request):
+            if isinstance(message, json_rpc.Request):
                 await self._answer(message)
-            elif isinstance(message, Notification) and message.method == "notifications/progress":
+            elif isinstance(message, json_rpc.Notification) and message.method == "notifications/progress":
                 text = as_mapping(message.params).get("message")
                 if on_progress is not None and text:
                     on_progress(str(text))
 
-    async def notify(self, method: str) -> None:
-        await self._send({"method": method})
-
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: json_rpc.Request) -> None:
         answer: Json = {"id": request.id}
         try:
             if request.method == "ping":
@@ -424,12 +386,12 @@ class OwnServer:
             elif request.method == "elicitation/create" and self._ask is not None:
                 answer["result"] = await self._ask(request.params or {})
             else:
-                answer["error"] = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
+                answer["error"] = {"code": json_rpc.METHOD_NOT_FOUND, "message": "Method not found"}
         except MCPError as error:
             answer["error"] = error.to_json()
-        await self._send(answer)
+        await self.send(answer)
 
-    async def _send(self, message: Json) -> None:
+    async def send(self, message: Json) -> None:
         try:
             await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -442,39 +404,30 @@ class OwnServer:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 raise _exit_error() from None
             if self._splitter.oversized:
-                raise MCPError(INTERNAL_ERROR, "The server sent a message that is too long.")
+                raise MCPError(json_rpc.INTERNAL_ERROR, "The server sent a message that is too long.")
         return self._lines.pop(0)
 
 
 def _exit_error() -> MCPError:
-    return MCPError(CONNECTION_CLOSED, "The server has ended.")
+    return MCPError(json_rpc.CONNECTION_CLOSED, "The server has ended.")
 
 
 @asynccontextmanager
 async def open_server(
-    command: Sequence[str],
-    folder: str | os.PathLike[str],
-    environment: Mapping[str, str],
-    log: TextIO,
-    ask: Ask | None = None,
+    command: Sequence[str], folder: str, environment: Mapping[str, str], log: TextIO, ask: Ask | None = None
 ) -> AsyncGenerator[OwnServer]:
-    """Start a server and initialize it. The server ends when this context exits.
+    """Start a server and initialize it; it ends when this context exits. If it ends early, requests raise `MCPError`.
 
     `log` receives the server's standard error. `ask` answers its questions; `None` means that nobody can be asked.
-
-    Raises:
-        MCPError: The server has exited.
     """
-    process = await anyio.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment
-    )
+    process = await anyio.open_process(command, stderr=log, cwd=folder, env=environment)
     try:
         server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
-        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
+        capabilities: Json = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
         client_info = {"name": "coretools-mcp", "version": VERSION}
         params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": client_info}
         await server.request("initialize", params)
-        await server.notify("notifications/initialized")
+        await server.send({"method": "notifications/initialized"})
         yield server
     finally:
         with anyio.CancelScope(shield=True):

@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written. A record of the change is kept in the private folder
-of coretools-mcp: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written; one that is not safe raises `CommandFailure`. A
+record of the change is kept in the private folder of coretools-mcp: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -63,11 +63,6 @@ class ConfigFile:
         return (*self.client.path, self.name)
 
     def servers(self, content: bytes | None) -> Tree:
-        """Return the servers in the file, as written there.
-
-        Raises:
-            SettingsError: The file is not valid, or its list of servers is not an object.
-        """
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
             place = dotted(self.client.path)
@@ -87,10 +82,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """A record of how an install changed a file, so that the install can be reverted.
-
-    It does not contain the file's content.
-    """
+    """How an install changed a file, so that it can be reverted; without the file's content."""
 
     file: str  # the real path
     name: str
@@ -107,6 +99,10 @@ class InstallRecord:
     did not add it).
     """
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.file, self.name
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
@@ -120,14 +116,9 @@ class ConfigChange:
 
 
 def install_change(
-    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved_names: Iterable[str] = ()
+    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Collection[str] = ()
 ) -> ConfigChange:
-    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved_names`.
-
-    Raises:
-        CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
-            under another name.
-    """
+    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved`."""
     client, name, display_path = target.client, target.name, visible_line(target.path)
     old_content = content or b""
     try:
@@ -143,15 +134,12 @@ def install_change(
         if existing_names and present is None and not target.is_named:
             existing_name = visible_line(existing_names[0])
             message = f"{client.title} already has coretools-mcp, as {existing_name}"
-            raise CommandFailure(
-                f"{message}. Use --name {existing_name} to change that entry, or another name to add one. "
-                f"({display_path})"
-            )
+            hint = f"Use --name {existing_name} to change that entry, or another name to add one"
+            raise CommandFailure(f"{message}. {hint}. ({display_path})")
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
-        moved_names = list(moved_names)
-        for moved_name in moved_names:
+        for moved_name in moved:
             new_content = target.without_entry(new_content, moved_name)
         is_new = value_at(read_document(old_content, target.path, client.dialect), client.path) is None
         target.servers(new_content)  # raises an error if the client could not read the new file
@@ -162,9 +150,9 @@ def install_change(
     is_exact, is_retry = False, False
     if earlier is not None:
         # If an earlier install was killed after it was recorded but before the file was written, this is a second try.
-        is_retry = earlier.after == record.after and earlier.moved.keys() >= set(moved_names)
+        is_retry = earlier.after == record.after and earlier.moved.keys() >= set(moved)
         is_exact = earlier.is_exact and (is_retry or earlier.after == record.before)
-    if earlier is not None and (is_exact or is_retry or not moved_names):
+    if earlier is not None and (is_exact or is_retry or not moved):
         record = replace(earlier, after=record.after, is_exact=is_exact)
     elif earlier is not None and earlier.moved:
         message = f"{display_path} was changed after its servers were moved"
@@ -183,9 +171,6 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 
     If the file is as the install left it, the change restores the original file. Otherwise, only the entry is removed,
     and the moved servers are put back.
-
-    Raises:
-        CommandFailure: The entry does not exist or does not start coretools-mcp, or the file is not valid.
     """
     name, display_path = target.name, visible_line(target.path)
     try:
@@ -207,9 +192,8 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
             message = "the copy of the original file is missing or damaged, so its servers cannot be put back"
-            raise CommandFailure(
-                f"{message}. They are in your settings; remove the entry {name} by hand. ({display_path})"
-            )
+            hint = f"They are in your settings; remove the entry {name} by hand. ({display_path})"
+            raise CommandFailure(f"{message}. {hint}")
         # Even if the entry was removed by hand, the moved servers are put back.
         new_content = target.without_entry(content or b"", name) if name in servers else content or b""
         moved_servers = target.servers(backup) if record.moved else {}
@@ -227,10 +211,8 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     """Back up the file, record the install, add the moved servers to the user's settings, and write the file.
 
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
-    run again. If a write fails, every change is reverted.
-
-    `moved_servers` contains the servers in the form of coretools-mcp's settings, keyed by their names in the client's
-    file.
+    run again. If a write fails, every change is reverted. `moved_servers` contains the servers in the form of
+    coretools-mcp's settings, keyed by their names in the client's file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
@@ -238,15 +220,14 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     if moved_servers:
         own_entries = own_servers(environ)
         earlier_moves: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
-        new_servers = {
-            alias_of(name): entry for name, entry in moved_servers.items() if alias_of(name) not in own_entries
-        }
+        entries = {alias_of(name): entry for name, entry in moved_servers.items()}
+        new_servers = {alias: entry for alias, entry in entries.items() if alias not in own_entries}
         digests = {alias: _digest_of(entry) for alias, entry in new_servers.items()}
-        moves = {
-            name: (alias_of(name), digests.get(alias_of(name), earlier_moves[name][1] if name in earlier_moves else ""))
-            for name in moved_servers
-        }
-        record = replace(record, moved={**record.moved, **moves})
+        moves = dict(record.moved)
+        for name in moved_servers:
+            _, earlier_digest = earlier_moves.get(name, ("", ""))
+            moves[name] = (alias_of(name), digests.get(alias_of(name), earlier_digest))
+        record = replace(record, moved=moves)
     try:
         if record.backup and change.before is not None and _digest(change.before) == record.before:
             rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
@@ -275,11 +256,8 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         for other_record in _records(environ):
             # The install for another client may have moved a server with the same alias. If so, the server stays in
             # the settings.
-            shared_moves = {
-                name: (alias, digests.pop(alias))
-                for name, (alias, _) in other_record.moved.items()
-                if alias in digests and (other_record.file, other_record.name) != (record.file, record.name)
-            }
+            moves = other_record.moved.items() if other_record.key != record.key else ()
+            shared_moves = {name: (alias, digests.pop(alias)) for name, (alias, _) in moves if alias in digests}
             if shared_moves:
                 _set_record(other_record, environ, replace(other_record, moved={**other_record.moved, **shared_moves}))
         _remove_servers(user_file(environ) or "", digests)
@@ -376,30 +354,22 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
 
 
 def _find(record: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
-    key = (record.file, record.name)
-    return next((candidate for candidate in _records(environ) if (candidate.file, candidate.name) == key), None)
+    return next((candidate for candidate in _records(environ) if candidate.key == record.key), None)
 
 
 def _set_record(record: InstallRecord, environ: Mapping[str, str], new_record: InstallRecord | None) -> None:
-    """Set the record of an install to `new_record`, or remove it (`None`).
-
-    The backup is deleted if no record needs it anymore.
-    """
+    """Set the record of an install to `new_record`, or remove it (`None`); delete the backup if no record needs it."""
 
     def remaining_records() -> list[InstallRecord]:
-        other_records = [
-            candidate
-            for candidate in _records(environ)
-            if (candidate.file, candidate.name) != (record.file, record.name)
-        ]
+        other_records = [candidate for candidate in _records(environ) if candidate.key != record.key]
         return other_records if new_record is None else [*other_records, new_record]
+
+    def as_json(_content: bytes) -> bytes:
+        return json.dumps(list(map(asdict, remaining_records())), indent=2).encode() + b"\n"
 
     backups = {candidate.backup for candidate in remaining_records()}
     try:
-        rewrite_file(
-            os.path.join(_folder(environ), "installs.json"),
-            lambda _content: json.dumps(list(map(asdict, remaining_records())), indent=2).encode() + b"\n",
-        )
+        rewrite_file(os.path.join(_folder(environ), "installs.json"), as_json)
     finally:  # even if the disk is full
         if record.backup and record.backup not in backups:
             with suppress(OSError):

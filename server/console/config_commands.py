@@ -43,7 +43,7 @@ from server.settings.rule_names import did_you_mean, rule_problems
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import as_text, describe_entry, shown_value
 from server.settings.settings_files import Tree, leaves, parent_at, parse, user_file
-from server.settings.upstream_entries import MAX_ALIAS, alias_of, is_own
+from server.settings.upstream_entries import ALIAS_RULE, alias_of, is_own
 from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError
@@ -98,9 +98,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [
-        (dotted(setting.path), shown_value(setting.path, setting.value), setting.source) for setting in report.given
-    ]
+    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
@@ -109,9 +107,9 @@ def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     order = {path: position for position, path in enumerate(report.files)}  # values from other sources come last
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != previous_source:
-            is_file = os.path.isabs(source)
-            source_name = linked(source, visible_line(source)) if is_file else visible_line(source)
-            show(*([""] if previous_source else []), marked("# ", "", source_name))
+            name = visible_line(source)
+            name = linked(source, name) if os.path.isabs(source) else name
+            show(*([""] if previous_source else []), marked("# ", "", name))
         previous_source = source
         sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
     sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")
@@ -136,15 +134,14 @@ def import_servers(
     sys.stdout.write(f"From {visible_line(path)}\n")
     own_file = user_file(environ)
     if own_file is None:
-        raise CommandFailure(
-            "there is no home folder, so there is no settings file for the servers; use --print to show them."
-        )
+        message = "there is no home folder, so there is no settings file for the servers; use --print to show them."
+        raise CommandFailure(message)
 
     def with_servers(content: bytes) -> bytes:
         """Return the file with the servers added. Concurrent additions by other programs are kept."""
-        present = names_by_alias(parse(content, own_file))
+        names = names_by_alias(parse(content, own_file))
         entries = {
-            present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
+            names.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in names
         }
         new_content = with_entries(content, SECTION, entries)
         if problems := problems_of(new_content, own_file, environ):
@@ -189,10 +186,8 @@ def _usable_servers(
     files = (*client.files, *(file for file, _ in client.other_files)) if client is not None else (file_or_client,)
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
-        client_names = ", ".join(clients)
-        raise SettingsError(
-            [f"'{file_or_client}' is neither a file nor a known client. Known clients: {client_names}."]
-        )
+        problem = f"'{file_or_client}' is neither a file nor a known client"
+        raise SettingsError([f"{problem}. Known clients: {', '.join(clients)}."])
     if path is None:
         hint = f"Searched: {', '.join(files)}. To import from a project, name its file."
         raise SettingsError([f"you have no {clients[file_or_client].title} configuration. {hint}"])
@@ -201,31 +196,18 @@ def _usable_servers(
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """The options that all of these commands accept."""
-
     file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False
     is_dry: bool = False  # only show the difference
 
 
 def entry_for(
-    words: Sequence[str],
-    transport: str | None,
-    variables: Sequence[str],
-    headers: Sequence[str],
-    folder: str | None,
+    words: Sequence[str], transport: str | None, variables: Sequence[str], headers: Sequence[str], folder: str | None
 ) -> Tree:
-    """Build the entry of a server from a command line.
+    """Build the entry of a server from a command line. Messages do not quote values that may be secret.
 
-    Args:
-        words: The command with its arguments, or the address.
-        transport: `stdio`, `http` or `sse`; `None` to derive it from `words`.
-        variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
-        headers: HTTP headers, each as `Name: value`.
-        folder: The command's working folder.
-
-    Raises:
-        UsageError: The options do not describe a valid entry. The message does not quote values that may be secret.
+    `words` are the command with its arguments, or the address; if `transport` is `None`, they decide. A variable is
+    `KEY=VALUE`, or `KEY` for its value when the server starts; a header is `Name: value`.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -265,28 +247,17 @@ def entry_for(
 
 
 def add(
-    name: str,
-    entry: Tree,
-    options: EditOptions,
-    environ: Mapping[str, str],
-    *,
-    replaces: bool = False,
-    connects: bool = True,
+    name: str, entry: Tree, options: EditOptions, environ: Mapping[str, str], *, replaces: bool, connects: bool
 ) -> int:
-    """Add a server, connect to it once, and print how many tools it has.
-
-    Return exit code 1 if the server was added, but is not used or cannot be reached.
-    """
+    """Add a server, connect to it once, and print how many tools it has; exit code 1 if it cannot be used."""
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
-        rule = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
-        raise UsageError(f"'{name}' cannot be the name of a server: use {rule}.{suggestion}")
+        raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
-        raise CommandFailure(
-            "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
-        )
+        message = "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
+        raise CommandFailure(message)
     path = _path(options, environ)
     display_path = visible_line(path)
     secrets = _refer_to_variables(entry, environ)
@@ -337,9 +308,8 @@ def change_server(
         key = present.get(alias_of(name))
         if old_content is None or key is None:
             hint = did_you_mean(name, [*present, *present.values()])
-            raise CommandFailure(
-                f"there is no server {visible_line(name)} in {display_path}, so nothing was changed.{hint}"
-            )
+            problem = f"there is no server {visible_line(name)} in {display_path}"
+            raise CommandFailure(f"{problem}, so nothing was changed.{hint}")
         place, new_content = (SECTION, key), old_content
         if action == "remove":
             check_keys(old_content, place, path)
@@ -368,10 +338,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file, and the schema next to it.
-
-    If the file already has content, only a reference to the schema is added, unless the file has one.
-    """
+    """Write an initial settings file, and the schema; a file with content at most gets a reference to the schema."""
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -411,9 +378,8 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
     """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
-    names_by_value = {
-        value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
-    }
+    names = [name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)]
+    names_by_value = {environ[name]: name for name in names}
 
     def with_references(text: str) -> str:
         for value in sorted(names_by_value, key=len, reverse=True):
@@ -428,22 +394,14 @@ def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         is_same = place[0] == "env" and environ.get(name) == value
         new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
         texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
-        new_value, value_without_references = (
-            (new_texts, texts_without_references)
-            if isinstance(value, list)
-            else (new_texts[0], texts_without_references[0])
-        )
-        cast("Tree", parent_at(entry, place))[name] = new_value
-        if (
-            shown_value(place[-1:], new_value) != new_value
-            and shown_value(place[-1:], value_without_references) != value_without_references
-        ):
+        # A list stays a list, because its items explain each other.
+        forms = [form if isinstance(value, list) else form[0] for form in (new_texts, texts_without_references)]
+        cast("Tree", parent_at(entry, place))[name] = forms[0]
+        if all(shown_value(place[-1:], form) != form for form in forms):
             secrets.append(visible_line(dotted(place)))
         if new_texts != texts:
-            message = (
-                "refers to the environment variable that has this value; the value itself is not written to the file"
-            )
-            note(f"{dotted(place)} {message}")
+            message = "refers to the environment variable that has this value"
+            note(f"{dotted(place)} {message}; the value itself is not written to the file")
     return secrets
 
 
@@ -468,15 +426,12 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
 
 
 def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Connect to one server in these settings, and print how many tools it has, or why it failed.
-
-    If there is a lock file, the user can approve the tools right away.
-    """
+    """Connect to a server, and print its number of tools or why it failed; with a lock file, offer to approve them."""
     # These are imported only here, because removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
     from server.console.upstream_waits import connect, published_tools, quiet_log, show_failure  # noqa: PLC0415
-    from server.run_server import until_signal  # noqa: PLC0415
+    from server.run_server import run_in_app  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
@@ -488,29 +443,27 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
-    async def try_server() -> int:
-        app = App(report, "stdio")
-        async with app.running():
-            with anyio.move_on_after(CHECK_SECONDS):
-                await connect(app, app.pool.upstreams)
-            (upstream,) = app.pool.upstreams
-            if upstream.live_session is None:
-                show_failure(f"{name} was added but does not work", upstream)
-                remove_command = f"coretools-mcp config remove {name}{visible_line(option)}"
-                show(f"It stays in the settings. To remove it: {remove_command}", stream=sys.stderr)
-                return EXIT_FAILED
-            sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
-            sys.stdout.flush()
-            lock = app.pool.catalog.lock
-            if lock is not None and report.lock is not None and not lock.problem:
-                prefix = ""
-                try:
-                    if sys.stdin.isatty() and not options.is_sure:
-                        await compare_servers(app, report.lock, lock, [upstream])
-                        return 0
-                except CommandFailure as error:
-                    prefix = f"{error} "
-                note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
+    async def try_server(app: App) -> int:
+        with anyio.move_on_after(CHECK_SECONDS):
+            await connect(app, app.pool.upstreams)
+        (upstream,) = app.pool.upstreams
+        if upstream.live_session is None:
+            show_failure(f"{name} was added but does not work", upstream)
+            remove_command = f"coretools-mcp config remove {name}{visible_line(option)}"
+            show(f"It stays in the settings. To remove it: {remove_command}", stream=sys.stderr)
+            return EXIT_FAILED
+        sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
+        sys.stdout.flush()
+        lock = app.pool.catalog.lock
+        if lock is not None and report.lock is not None and not lock.problem:
+            prefix = ""
+            try:
+                if sys.stdin.isatty() and not options.is_sure:
+                    await compare_servers(app, report.lock, lock, [upstream])
+                    return 0
+            except CommandFailure as error:
+                prefix = f"{error} "
+            note(f"{prefix}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
-    return anyio.run(until_signal, try_server)
+    return run_in_app(report, try_server)

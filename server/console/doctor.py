@@ -21,7 +21,7 @@ from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
 from server.console.upstream_waits import failure_text, last_output, published_tools, quiet_log, unapproved_text
-from server.run_server import until_signal
+from server.run_server import run_in_app
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command
 from server.settings.layers import FileState
@@ -55,13 +55,24 @@ Health = Literal["ok", "absent", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check, and the remedy if one is needed."""
-
     subject: str
     health: Health
     text: str
     remedy: str = ""
     said: tuple[str, ...] = ()  # the last lines of a program's output
+
+    def show(self) -> None:
+        colour = {"ok": "green", "absent": "yellow", "broken": "red"}[self.health]
+        lines = [f"{visible_line(self.subject)}: {visible_line(self.text)}"]
+        lines += [f"-> {visible_line(self.remedy)}"] if self.remedy else []
+        lines += [f"its output: {line}" for line in self.said]
+        head, wrapper = f"{self.health:<8}", textwrap.TextWrapper(COLUMNS - 8, subsequent_indent="   ")
+        wrapper.break_long_words = wrapper.break_on_hyphens = False
+        for line in lines:
+            for part in wrapper.wrap(line):
+                show(marked(head, colour, part))
+                head = " " * 8
+        sys.stdout.flush()
 
 
 class Findings(list[Finding]):
@@ -100,7 +111,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         done(finding.subject)
         if not as_json:
             spinner.erase()
-            _show(finding)
+            finding.show()
 
     findings = Findings(report_finding)
     if not as_json:
@@ -122,9 +133,8 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
         done(_name_of(check))
 
-    async def run_all() -> int:
-        app = App(report, "stdio")
-        async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
+    async def run_all(app: App) -> int:
+        async with spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
             running.extend((*map(_name_of, results), *(f"server {upstream.alias}" for upstream in app.pool.upstreams)))
             app.start_upstreams()
             async with anyio.create_task_group() as group:  # so all checks together take as long as the slowest one
@@ -133,7 +143,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             await app.pool.end_within(END_SECONDS)
         return 0
 
-    if (code := anyio.run(until_signal, run_all)) != 0:
+    if (code := run_in_app(report, run_all)) != 0:
         return code
     findings.extend(finding for result in results.values() for finding in result)
     is_usable = all(finding.health != "broken" for finding in findings)
@@ -147,21 +157,6 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
 def _name_of(check: Check) -> str:
     return check.__name__.removeprefix("check_")
-
-
-def _show(finding: Finding) -> None:
-    colour = {"ok": "green", "absent": "yellow", "broken": "red"}[finding.health]
-    lines = [f"{visible_line(finding.subject)}: {visible_line(finding.text)}"]
-    lines += [f"-> {visible_line(finding.remedy)}"] if finding.remedy else []
-    lines += [f"its output: {line}" for line in finding.said]
-    for number, line in enumerate(lines):
-        head = f"{finding.health if number == 0 else '':<8}"
-        for part in textwrap.wrap(
-            line, COLUMNS - len(head), subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
-        ):
-            show(marked(head, colour, part))
-            head = " " * len(head)
-    sys.stdout.flush()
 
 
 async def check_system(app: App, findings: Findings) -> None:
@@ -184,30 +179,25 @@ async def check_system(app: App, findings: Findings) -> None:
 async def check_files(app: App, findings: Findings) -> None:
     for file in app.live.report.candidates:
         text = f"{file.path}: {file.state}, not read"
-        match file.state:
-            case FileState.READ:
-                findings.ok("settings", file.path)
-            case FileState.ABSENT:
-                pass
-            case FileState.UNTRUSTED | FileState.CHANGED:
-                folder = os.path.dirname(os.path.dirname(file.path))
-                findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
-            case FileState.UNUSABLE:
-                findings.broken("settings", text, "coretools-mcp config check says why")
+        if file.state is FileState.READ:
+            findings.ok("settings", file.path)
+        elif file.state is FileState.UNUSABLE:
+            findings.broken("settings", text, "coretools-mcp config check says why")
+        elif file.state is not FileState.ABSENT:  # it is not trusted, or has changed
+            folder = os.path.dirname(os.path.dirname(file.path))
+            findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
     if not findings:
         findings.ok("settings", "no file; every key has its default value")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
-        findings.broken(
-            "lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy
-        )
+        text = f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}"
+        findings.broken("lock file", text, remedy)
     elif lock is not None:
         findings.ok("lock file", lock.path)
 
 
 async def check_sandbox(app: App, findings: Findings) -> None:
-    """Test the sandbox by running a command in it."""
     report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":
@@ -220,12 +210,10 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     if status.failure is None:
         findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
-        limitation = (
-            "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
-        )
-        findings.absent(
-            "sandbox", f"{status.failure}; Landlock confines commands that only read, and {limitation}", remedy
-        )
+        others = "no other command runs"
+        others = others if shell.sandbox == "required" else "other commands need consent and run unconfined"
+        text = f"{status.failure}; Landlock confines commands that only read, and {others}"
+        findings.absent("sandbox", text, remedy)
     elif shell.sandbox == "required":
         findings.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
@@ -233,10 +221,7 @@ async def check_sandbox(app: App, findings: Findings) -> None:
 
 
 async def check_git(app: App, findings: Findings) -> None:
-    """Check git, which shell commands use, and which tells whether a repository stores hidden files.
-
-    The tools parse ignore files themselves.
-    """
+    """Check git, which shell commands use, and which tells whether a repository stores hidden files."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -283,13 +268,10 @@ async def check_extras(app: App, findings: Findings) -> None:
         except metadata.PackageNotFoundError:
             findings.absent(f"extra {extra}", f"not installed: {consequence}", install_command(extra))
     report = app.live.report
-    uses_page = any(
-        setting.path == ("confirmation", "whenUnavailable") and setting.value == "page" for setting in report.given
-    )
-    if uses_page and (reason := why_no_dashboard()) is not None:
-        findings.broken(
-            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to show questions", reason
-        )
+    decider = next((value for path, value, _ in report.given if path == ("confirmation", "whenUnavailable")), None)
+    if decider == "page" and (reason := why_no_dashboard()) is not None:
+        text = "confirmation.whenUnavailable is page, but there is no dashboard to show questions"
+        findings.broken("dashboard", text, reason)
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
@@ -336,27 +318,21 @@ async def check_programs(app: App, findings: Findings) -> None:
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else working_folder() or os.sep
-        await THREADS.run(
-            partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder)
-        )
+        program = settings.tools.call_command[0]
+        await THREADS.run(partial(check_program, "tools.callCommand", program, environment, folder))
     elif _is_set(report, "callCommand"):
         findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
         await THREADS.run(partial(check_program, f"agent {name}", agent.command or "", environment, None))
-    for name in dict.fromkeys(
-        setting.path[1] for setting in report.given if setting.path[0] == "agents" and setting.path[1:]
-    ):
+    for name in dict.fromkeys(path[1] for path, _, _ in report.given if path[0] == "agents" and path[1:]):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_set(report: SettingsReport, key: str) -> bool:
-    """Return whether the settings contain this command.
-
-    If a command is set but not used, it refers to an unset variable.
-    """
-    return any(setting.path == ("tools", key) and setting.value for setting in report.given)
+    """Return whether the settings contain this command; if it is not used, it refers to an unset variable."""
+    return any(path == ("tools", key) and value for path, value, _ in report.given)
 
 
 async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> None:
@@ -377,9 +353,8 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
             if omissions:
                 items = ", ".join(omission_messages(omissions))
                 problem = f"these items are omitted, because not every client can read them: {items}"
-                findings.absent(
-                    f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server"
-                )
+                remedy = "report this to the author of the server"
+                findings.absent(f"{kind} listed by {upstream.alias}", problem, remedy)
         wait = app.live.report.settings.proxy.first_list_wait
         hint = (
             f"the first list request waits at most {wait / 1000:g} s for this server. For a client that lists tools "

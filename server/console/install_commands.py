@@ -119,11 +119,9 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
             sys.stdout.write(f"The original file: {visible_line(backup_file(confirmed_change.record, environ))}\n")
     missing_variables = [variable for variable in variables if not client.reaches_a_server(variable)]
     if missing_variables and not client.reference and not client.names_variables:
-        message = (
-            f"{client.title} does not pass {', '.join(missing_variables)} to servers, and its file cannot refer to a "
-            "variable"
-        )
-        note(f"{message}. Put the values that you need into the settings: {user_file(environ)}")
+        message = f"{client.title} does not pass {', '.join(missing_variables)} to servers"
+        hint = f"Put the values that you need into the settings: {user_file(environ)}"
+        note(f"{message}, and its file cannot refer to a variable. {hint}")
     if options.scope == "project":
         message = "This file belongs to the project, but the command in it is specific to this machine"
         sys.stdout.write(f"{message}; review it before you share it.\n")
@@ -149,9 +147,8 @@ def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions
         note(f"{client.title} has its own tools for files and commands, so it seldom needs those of coretools-mcp")
         is_only_proxy = anyio.run(says_yes, "Offer only the tools of upstream servers (--profile none)?")
         profile = "none" if is_only_proxy else None
-    return replace(
-        options, profile=profile, approval_mode=options.approval_mode or options_by_name.get("--approval-mode")
-    )
+    mode = options.approval_mode or options_by_name.get("--approval-mode")
+    return replace(options, profile=profile, approval_mode=mode)
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
@@ -165,16 +162,11 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     if confirmed_change is None:
         return 0
     write_uninstall(confirmed_change, environ)
-    outcome = (
-        "Removed, because it was created for this entry:"
-        if confirmed_change.after is None
-        else f"Removed {target.name} from"
-    )
+    is_removed = confirmed_change.after is None
+    outcome = "Removed, because it was created for this entry:" if is_removed else f"Removed {target.name} from"
     sys.stdout.write(f"{outcome} {visible_line(target.path)}\n")
-    if confirmed_change.record.moved:
-        sys.stdout.write(
-            f"Moved back to {target.client.title}: {visible_line(', '.join(confirmed_change.record.moved))}\n"
-        )
+    if moved_names := ", ".join(confirmed_change.record.moved):
+        sys.stdout.write(f"Moved back to {target.client.title}: {visible_line(moved_names)}\n")
     return 0
 
 
@@ -186,13 +178,11 @@ def _confirmed_change(
     Some clients write their files constantly. If the file has changed in the meantime, but its servers are the same,
     the change is computed again.
     """
-    path, is_sure, is_dry = target.path, options.is_sure, options.is_dry
-    documents = [
-        read_document(content, path, target.client.dialect) for content in (change.before, change.after) if content
-    ]
+    path, dialect, is_sure, is_dry = target.path, target.client.dialect, options.is_sure, options.is_dry
+    documents = [read_document(content, path, dialect) for content in (change.before, change.after) if content]
     if not confirm_change(path, change.before, change.after, documents, is_sure=is_sure, is_dry=is_dry):
         return None
-    current_content = read_file(target.path)
+    current_content = read_file(path)
     if current_content == change.before:
         return change
     try:
@@ -239,9 +229,8 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
     name = options.name if options.name is not None else NAME
     for folder in (*options.workspaces, *[os.getcwd()] * (options.scope == "project")):
         if sendable_name(folder) != folder:
-            raise UsageError(
-                f"the name of this folder cannot be written to a client's file: {shown_whole_path(folder)}"
-            )
+            message = "the name of this folder cannot be written to a client's file"
+            raise UsageError(f"{message}: {shown_whole_path(folder)}")
     if options.scope == "project":
         if not client.project_file:
             raise UsageError(f"{client.title} has no project file. Omit --scope project.")
@@ -262,10 +251,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
 
 
 def _client_for_file(path: str, client: ClientConfig) -> ClientConfig:
-    """Return the client with its `path` set to that of the servers in this file.
-
-    Newer versions of a client may keep the servers under another key.
-    """
+    """Return the client with the `path` of the servers in this file: newer versions may keep them under another key."""
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
@@ -307,9 +293,6 @@ def lasting_command(
     """Return a command line with an absolute path that still starts this program after upgrades.
 
     `prefix` is the Python environment that contains this program, and `interpreter` is the environment's Python.
-
-    Raises:
-        CommandFailure: This copy is in a cache, which may be emptied at any time.
     """
     is_windows = sys.platform == "win32"
     script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)
@@ -385,13 +368,13 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
         environment[name] = environ.get(name, "") if value == reference else str(value)
     environment |= {str(name): environ[name] for name in cast("list[Any]", variable_names) if name in environ}
     program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
-    command, *args = [str(word) for word in cast("list[Any]", program)]
+    command = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
 
     async def count() -> tuple[int, list[str]]:
         """Return the number of tools, and the upstreams that are still connecting."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as null_device:  # noqa: ASYNC230 - the null device never blocks
-            async with open_server([command, *args], folder, environment, null_device) as server:
+            async with open_server(command, folder, environment, null_device) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
                 with suppress(MCPError):  # the status resource is missing if built-in tools are off
@@ -405,13 +388,11 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
     try:
         number, connecting = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - any error means that the entry does not work
-        is_late = isinstance(error, TimeoutError)
-        reason = (
-            f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
-        )
-        line = command_text([command, *args])
+        reason = "it did not start, or exited too early"
+        if isinstance(error, TimeoutError):
+            reason = f"it listed no tools within {START_SECONDS:g} s"
         message = f"the server does not work when it is started as {client.title} would start it: {reason}"
-        note(f"{message}. To see its output, run it by hand: {line}")
+        note(f"{message}. To see its output, run it by hand: {command_text(command)}")
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, the server has {tool_count_text(number)}.\n")
     if connecting:

@@ -28,10 +28,7 @@ _NAMED = re.compile(r"\{env:(\w+)\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - easier to read
-"""The variables that clients pass to a server by default, if they pass only a few.
-
-Codex has the longest list (utils.rs).
-"""
+"""The variables that clients pass by default, if they pass only a few. Codex has the longest list (utils.rs)."""
 _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""
@@ -93,12 +90,8 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
     xdg = environ.get("XDG_CONFIG_HOME", "")
     config_folder = xdg if os.path.isabs(xdg) else os.path.join(home, ".config")
-    if platform == "darwin":
-        programs = os.path.join(home, "Library", "Application Support")
-    elif platform == "win32":
-        programs = roaming
-    else:
-        programs = config_folder
+    library = os.path.join(home, "Library", "Application Support")
+    programs = {"darwin": library, "win32": roaming}.get(platform, config_folder)
 
     def folder_of(variable: str, *default: str) -> str:
         """Return the absolute path in an environment variable, or else the path of a folder under the home folder."""
@@ -118,13 +111,11 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         candidates = [os.path.join(packages, name, config_path) for name in names]
         desktop = [file for file in candidates if os.path.isfile(file)] or candidates or desktop
     code_folders = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
-    zed_folders = [
-        os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")
-    ]
-    if platform == "darwin":
+    zed_folders = [os.path.join(config_folder, "zed"), os.path.join(home, ".var/app/dev.zed.Zed/config/zed")]
+    if platform == "win32":
+        zed_folders = [os.path.join(roaming, "Zed")]
+    elif platform == "darwin":
         zed_folders = [os.path.join(home, ".config", "zed")]
-    elif platform != "win32":
-        zed_folders.append(os.path.join(home, ".var", "app", "dev.zed.Zed", "config", "zed"))
     windsurf_folder = os.path.join(home, ".codeium")
 
     def cli(name: CliName, **options: Any) -> ClientConfig:
@@ -287,11 +278,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
 
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
-    """Parse a client's file as that client does, for reading only. An empty file has no entries.
-
-    Raises:
-        SettingsError: The file is not valid.
-    """
+    """Parse a client's file as that client does, for reading only. An empty file has no entries."""
     if dialect == "toml":
         return toml_tree(content, path)
     document = JsonDocument.parse(content, path, MAX_CLIENT_BYTES)
@@ -314,10 +301,8 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     clients = [client] if client is not None else list(client_configs({}).values())
     places = [place for candidate in clients for file, place in candidate.other_files if client is None or file == path]
     if client is None or not places:
-        places = [
-            *(place for candidate in clients for place in (candidate.newer_path, candidate.path) if place),
-            *places,
-        ]
+        usual = [place for candidate in clients for place in (candidate.newer_path, candidate.path) if place]
+        places = [*usual, *places]
     key_map = {key: own_key for candidate in clients for key, own_key in candidate.keys.items()}
     # An import accepts whatever can be read, even if the client itself would not accept it.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
@@ -382,13 +367,10 @@ def _convert_entry(
             for unknown_key in sorted(login.keys() - entry[key].keys()):
                 diagnostics.warn(path, f"{dotted((name, key, unknown_key))} has no counterpart here and was ignored.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            reason = "only a known client's own file can allow that"
-            reason = reason if client is None else f"{client.title} has no such key"
-            warning = (
-                f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and {reason}."
-            )
+            reason = f"{client.title} has no such key" if client else "only a known client's own file can allow that"
             if value:
-                diagnostics.warn(path, warning)
+                effect = "it would run the server's tools without a question"
+                diagnostics.warn(path, f"{dotted((name, key))} was ignored: {effect}, and {reason}.")
         elif key in own_keys:
             entry[key] = value
         else:

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-import anyio
-
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
 from server.console.terminal import confirm, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
-from server.run_server import until_signal
+from server.run_server import run_in_app
 from server.settings import SettingsReport
 from server.settings.load import LockContent
 from server.settings.rule_names import did_you_mean
@@ -47,11 +45,9 @@ LockAction = Literal["write", "diff", "check"]
 def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
     """Connect to the servers, and show how they differ from the lock file, or update the file.
 
-    If `names` lists tools and servers to approve, all other entries stay unchanged.
-
-    Returns:
-        0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
-        and 2 if the file is unusable or a server is unavailable.
+    If `names` lists tools and servers to approve, all other entries stay unchanged. Return 0; 1 if a server is
+    unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked, and 2 if the file is
+    unusable or a server is unavailable.
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
@@ -62,25 +58,20 @@ def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as
             note(f"{visible_line(source.path)} {problem}. {COMMAND} writes a new one, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
-        raise CommandFailure(
-            f"{visible_line(source.path)}: {source.problem}, so it was left unchanged. Remove it and try again."
-        )
+        message = f"{visible_line(source.path)}: {source.problem}, so it was left unchanged"
+        raise CommandFailure(f"{message}. Remove it and try again.")
     quiet_log("error")  # this command reports warnings itself
 
-    async def compare() -> int:
-        app = App(report, "stdio")
-        async with app.running():
-            servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
-            tools = [name for name in names if name not in app.pool.by_alias]
-            await connect(app, app.pool.upstreams if tools or not names else servers)
-            code = 0
-            if servers or not names:
-                code = await compare_servers(
-                    app, source, lock_file, servers or None, action, as_json=as_json, is_sure=is_sure
-                )
-            return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
+    async def compare(app: App) -> int:
+        servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
+        tools = [name for name in names if name not in app.pool.by_alias]
+        await connect(app, app.pool.upstreams if tools or not names else servers)
+        code, only = 0, servers or None
+        if servers or not names:
+            code = await compare_servers(app, source, lock_file, only, action, as_json=as_json, is_sure=is_sure)
+        return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
 
-    return anyio.run(until_signal, compare)
+    return run_in_app(report, compare)
 
 
 async def compare_servers(
@@ -109,11 +100,8 @@ async def compare_servers(
             servers[upstream.alias] = await THREADS.run(lambda upstream=upstream: entry_of(app, upstream))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
     # Keep the entries of servers that are unavailable or were not requested.
-    servers |= {
-        alias: entry
-        for alias, entry in approved_entries.items()
-        if alias in unknown or (only is not None and alias not in servers)
-    }
+    kept = unknown if only is None else unknown | (approved_entries.keys() - servers.keys())
+    servers |= {alias: entry for alias, entry in approved_entries.items() if alias in kept}
     all_differences = [
         difference
         for alias in sorted({*servers, *approved_entries})
@@ -151,7 +139,7 @@ def entry_of(app: App, upstream: Upstream) -> Json:
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
     entry = server_entry(entry_settings, info, instructions, upstream.offer.lists)
     executable = executable_hash(upstream.entry)
-    return {**entry, **({"executable": executable} if executable else {})}
+    return {**entry, "executable": executable} if executable else entry
 
 
 def show_differences(
@@ -183,9 +171,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         tool = app.registry.find(name)
         upstream = owner_of_tool(app.pool, tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
-            candidates = [
-                candidate.name for candidate in app.registry.get_all_tools() if isinstance(candidate, DiscoveredMCPTool)
-            ]
+            candidates = [other.name for other in app.registry.get_all_tools() if isinstance(other, DiscoveredMCPTool)]
             hint = did_you_mean(name, candidates, " Run coretools-mcp tools to list them.")
             raise UsageError(f"no server has a tool '{name}' now.{hint}")
         tools[name] = tool

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -21,7 +21,7 @@ from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.terminal import Spinner, note, open_in_browser, show, show_json, show_table
 from server.console.upstream_waits import connect, quiet_log, show_failure, tool_count_text
-from server.run_server import network_replica, until_signal
+from server.run_server import network_replica, run_in_app, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
 from server.settings.rule_names import did_you_mean
@@ -37,12 +37,10 @@ MAX_LOGINS = 2  # a second login is needed if the authorization server has forgo
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
-    """Log in to a server, and print how many tools the server then offers."""
     server = next((candidate for candidate in report.entries if alias in (candidate.alias, candidate.name)), None)
     if server is None:
-        hint = did_you_mean(
-            alias, [candidate.alias for candidate in report.entries], " coretools-mcp config add adds one."
-        )
+        aliases = [candidate.alias for candidate in report.entries]
+        hint = did_you_mean(alias, aliases, " coretools-mcp config add adds one.")
         raise UsageError(f"there is no server {visible_line(alias)} in the settings.{hint}")
     if server.left_out is not None:
         raise CommandFailure(f"{alias} is not used: {server.left_out}")
@@ -56,81 +54,67 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, principal_text = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
-        reason = (
-            reason
-            if is_shared
-            else f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
-        )
+        reason = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
+        if is_shared:
+            reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
         raise UsageError(f"--as does not apply: {reason}. Omit --as, or name a token in http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))
     replica = _replica(report)
-    return anyio.run(until_signal, lambda: _log_in(only, replica, alias, principal, opens_browser=opens_browser))
+    return run_in_app(only, lambda app: _log_in(app, alias, principal, opens_browser=opens_browser), replica)
 
 
-async def _log_in(report: SettingsReport, replica: Replica, alias: str, principal: str, *, opens_browser: bool) -> int:
-    app = App(report, "stdio", replica=replica)
-    async with app.running():
-        await connect(app, app.pool.upstreams)
-        (upstream,) = app.pool.upstreams
-        login = upstream.login_of(principal)
-        if login is None:
-            raise CommandFailure(
-                f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is "
-                "false, so there is nothing to log in to."
-            )
-        if not login.needs_person:
-            return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
-        is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
-        if not is_refused and await login.is_complete():
-            if principal:  # the server was tried with the login of this machine's user, not with the principal's
-                sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
-                return 0
-            hint = f"To log in as another user, log out first: coretools-mcp logout {alias}"
-            return _report(upstream, f"Already logged in to {alias}", hint)
-        if principal and upstream.login is not None:
-            login.challenge = upstream.login.challenge
-        for count in range(MAX_LOGINS):
-            attempt = await _begin(app, login)
-            if attempt is not None:
-                await _finish(login, attempt, opens_browser=opens_browser)
-                if attempt.is_forgotten and count + 1 < MAX_LOGINS:
-                    note("the authorization server no longer knows this program; please log in once more")
-                    continue
-                if attempt.problem:
-                    raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
-            break
-        if principal:
-            sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) -> int:
+    await connect(app, app.pool.upstreams)
+    (upstream,) = app.pool.upstreams
+    login = upstream.login_of(principal)
+    if login is None:
+        raise CommandFailure(
+            f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is false, so "
+            "there is nothing to log in to."
+        )
+    if not login.needs_person:
+        return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
+    is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+    if not is_refused and await login.is_complete():
+        if principal:  # the server was tried with the login of this machine's user, not with the principal's
+            sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
             return 0
-        await upstream.reconnect()
-        return _report(upstream, f"Logged in to {alias}")
+        hint = f"To log in as another user, log out first: coretools-mcp logout {alias}"
+        return _report(upstream, f"Already logged in to {alias}", hint)
+    if principal and upstream.login is not None:
+        login.challenge = upstream.login.challenge
+    for count in range(MAX_LOGINS):
+        attempt = await _begin(app, login)
+        if attempt is not None:
+            await _finish(login, attempt, opens_browser=opens_browser)
+            if attempt.is_forgotten and count + 1 < MAX_LOGINS:
+                note("the authorization server no longer knows this program; please log in once more")
+                continue
+            if attempt.problem:
+                raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
+        break
+    if principal:
+        sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+        return 0
+    await upstream.reconnect()
+    return _report(upstream, f"Logged in to {alias}")
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    spinner, messages = Spinner(), set[str]()
-
-    def note_once(text: str) -> None:
-        if text not in messages:
-            messages.add(text)
-            note(text)
-
-    async with spinner.running():
-        spinner.say(f"preparing a login to {login.alias}")
+    async with Spinner().running(f"preparing a login to {login.alias}"):
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:
-            attempt = await login.begin(app.pool.tasks, await login.stored_header(), note_once)
+            attempt = await login.begin(app.pool.tasks, await login.stored_header(), cache(note))
         except LoginError as error:
             raise CommandFailure(
                 f"there is no login to {login.alias}: {visible_line(error.reason)}. If the server needs a token "
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
-        raise CommandFailure(
-            f"the login to {login.alias} could not be saved: the state folder is not writable, or its disk is full."
-        )
+        reason = "the state folder is not writable, or its disk is full"
+        raise CommandFailure(f"the login to {login.alias} could not be saved: {reason}.")
     return attempt
 
 
@@ -193,23 +177,17 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
     url = entry.endpoint if entry is not None else None
 
     async def end(store: LoginStore | None) -> int:
-        resources = [
-            login_record.resource
-            for login_record in ([] if store is None else await store.all())
-            if isinstance(login_record, StoredLogin)
-            and login_record.alias == alias
-            and login_record.principal == principal
-        ]
+        records = [] if store is None else await store.all()
+        logins = [login for login in records if isinstance(login, StoredLogin)]
+        resources = [login.resource for login in logins if (login.alias, login.principal) == (alias, principal)]
         if store is None or (not resources and url is None):
             sys.stdout.write(f"There is no login to {visible_line(alias)}{principal_text}.\n")
             return 0
         is_removed = False
         for resource in resources or [url or ""]:
             oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
-            proxy = report.settings.proxy
-            login = Login(
-                store, alias, resource, oauth, principal, proxy.login_port, by_proxy=proxy.environment_proxies
-            )
+            port, by_proxy = report.settings.proxy.login_port, report.settings.proxy.environment_proxies
+            login = Login(store, alias, resource, oauth, principal, port, by_proxy=by_proxy)
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:
@@ -219,32 +197,22 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
             except LoginError as error:
                 is_removed = True
                 note(f"the tokens could not be revoked at their authorization server: {visible_line(error.reason)}")
-        message = (
-            f"Logged out of {alias}{principal_text}."
-            if is_removed
-            else f"There is no login to {alias}{principal_text}."
-        )
-        sys.stdout.write(f"{message}\n")
+        outcome = "Logged out of" if is_removed else "There is no login to"
+        sys.stdout.write(f"{outcome} {alias}{principal_text}.\n")
         return 0
 
     return _with_logins(report, end)
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """Return a replica with the shared keys and store, if replicas share logins.
-
-    A login in a terminal then applies to all replicas.
-    """
+    """Return a replica with the shared keys and store if replicas share logins, so that a login applies to them all."""
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
     return network_replica(settings) if is_shared else lone_replica()
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins.
-
-    `work` receives `None` if there is neither a shared store nor a state folder, and therefore no login.
-    """
+    """Run a command on the stored logins; `None` if there is no place for logins (no shared store, no state folder)."""
     replica = _replica(report)
 
     async def run() -> int:
@@ -280,16 +248,10 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
             show_json(entries)
         elif logins:
             heads = ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS")
-            rows = [
-                (
-                    login.alias,
-                    login.principal or "you",
-                    urlsplit(login.issuer).netloc,
-                    _state_of(login),
-                    _address_of(login),
-                )
-                for login in logins
-            ]
+            rows: list[tuple[str, ...]] = []
+            for login in logins:
+                who, issuer = login.principal or "you", urlsplit(login.issuer).netloc
+                rows.append((login.alias, who, issuer, _state_of(login), _address_of(login)))
             show_table(heads, [tuple(map(visible_line, row)) for row in rows])
         else:
             sys.stdout.write("There are no logins.\n")

@@ -18,10 +18,7 @@ _OWN_SERVERS = (
 
 
 def script(shell: str, parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return the completion script for a shell.
-
-    The parser must not be used afterwards, because this function changes it.
-    """
+    """Return the completion script for a shell. This changes the parser, which must not be used afterwards."""
     for option in _arguments(commands["serve"]):  # `serve` may be omitted
         if option.dest != "help":
             parser._add_action(option)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no public equivalent

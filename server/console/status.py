@@ -58,8 +58,6 @@ class _UpstreamStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """A running server's response to `status`."""
-
     pid: int
     version: str
     transport: str
@@ -187,10 +185,8 @@ def _show_server(status: ServerStatus) -> None:
         )
         for upstream in status["servers"]
     ]
-    rows += [
-        (f"  {visible_line(alias)}", "not used", "", visible_line(reason))
-        for alias, reason in status["leftOut"].items()
-    ]
+    for alias, reason in status["leftOut"].items():
+        rows.append((f"  {visible_line(alias)}", "not used", "", visible_line(reason)))
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
 
@@ -236,24 +232,17 @@ def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, op
     sys.stdout.flush()
     folders = ", ".join(map(visible_line, status["workspaces"])) or "no folder"
     title = f"The dashboard of process {status['pid']}, which works in {folders}."
-    hint = (
-        "The link signs in one browser, works once, and expires after a minute. The dashboard stays open until the "
-        "server shuts down."
-    )
-    show(f"{title} {hint}", stream=sys.stderr)
+    hint = "The link signs in one browser, works once, and expires after a minute."
+    show(f"{title} {hint} The dashboard stays open until the server shuts down.", stream=sys.stderr)
     if opens_browser and not open_in_browser(answer["link"], link_file(socket)):
         note("no browser could be started here; open the link yourself")
     return 0
 
 
 def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tuple[str, ServerStatus]:
-    """Return the socket and status of the only selected server.
+    """Return the socket and status of the only selected server, or of the only one that works in the working folder.
 
-    If several are selected, the only one among them that works in the working folder is returned.
-
-    Raises:
-        CommandFailure: No server is running, or the user may have meant one that does not respond.
-        UsageError: The selection is ambiguous.
+    Fail if no server is running, if the user may have meant one that does not respond, or if the choice is ambiguous.
     """
     servers, problems = _query_servers(environ)
     selected = [server for server in servers if selection.fits(server[1])]
@@ -266,9 +255,6 @@ def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tu
         return selected[0]
     if not servers:
         raise CommandFailure(NONE_RUNS)
-    message = (
-        selection.description
-        if not selected
-        else "several servers are running" + (" there" if selection.folder is not None else "")
-    )
+    several = f"several servers are running{' there' if selection.folder is not None else ''}"
+    message = several if selected else selection.description
     raise UsageError(f"{message}.{_server_list(status for _, status in selected or servers)}")

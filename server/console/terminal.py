@@ -12,9 +12,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, TextIO, cast
+from typing import Any, Literal, TextIO
 from urllib.parse import quote
 
 import anyio
@@ -41,9 +41,7 @@ MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is 
 UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys for the answers offered here. Answers for the rest of the session have no key, because the session ends
-after a single call.
-"""
+"""The keys for the answers. Those for the rest of the session have none, because it ends after a single call."""
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as the arrow keys send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -57,10 +55,7 @@ def choose_colour(choice: ColourChoice) -> None:
 
 
 def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
-    """Return whether to use colour on a stream.
-
-    The option takes precedence over the environment. If neither is set, only terminals get colour.
-    """
+    """Return whether to use colour: as the option says, or else the environment, or else only for terminals."""
     if choice != "auto":
         return choice == "always"
     if force_colour := environ.get("FORCE_COLOR"):
@@ -116,9 +111,8 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out = console(sys.stdout)
     columns = list(zip(heads, *rows, strict=True))
-    out.width = max(
-        out.width, sum(max(cell_len(str(cell)) + 2 for cell in column) for column in columns[:-1]) + MIN_LAST_COLUMN
-    )
+    widths = [max(cell_len(str(cell)) + 2 for cell in column) for column in columns[:-1]]
+    out.width = max(out.width, sum(widths) + MIN_LAST_COLUMN)
     with out.capture() as capture:
         out.print(table)
     out.file.write(re.sub(r" +$", "", capture.get(), flags=re.MULTILINE))
@@ -245,10 +239,7 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """Read a line from standard input; raises `EOFError` at the end of input.
-
-    On POSIX, no thread waits for the input, so Ctrl-C can stop the command at once.
-    """
+    """Read a line from standard input; `EOFError` at its end. On POSIX, no thread waits, so Ctrl-C works at once."""
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
@@ -262,10 +253,8 @@ async def read_line() -> str:
 async def read_key(prompt: str, keys: Container[str], default: str) -> str:
     """Read one of `keys`, in lower case, without waiting for Enter.
 
-    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is
-    used.
-
-    Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
+    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, the first letter of a line is used. Keys typed
+    before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """
     if sys.platform == "win32":
         sys.stderr.write(prompt)
@@ -294,10 +283,7 @@ async def read_key(prompt: str, keys: Container[str], default: str) -> str:
 
 
 def ask(question: str, failure: str) -> None:
-    """Ask whether to continue.
-
-    Unless the user says yes, the command fails with the message `failure`, which says what did not happen.
-    """
+    """Ask whether to continue. Unless the user says yes, the command fails; `failure` says what did not happen."""
     anyio.run(confirm, question, failure)
 
 
@@ -321,29 +307,22 @@ async def says_yes(question: str) -> bool:
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
     """Return whether a form asks for consent rather than for information."""
-    return DECISION in schema.get("properties", {}) and Decision.ONCE.value in dict(
-        _choices(schema["properties"][DECISION])
-    )
+    fields = schema.get("properties", {})
+    return DECISION in fields and Decision.ONCE.value in dict(_choices(fields[DECISION]))
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Ask for each field of a flat form. Return the form's content, or `None` if the user declined."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
-    required_names = set(cast("Sequence[str]", schema.get("required", ())))
     try:
         if is_consent(schema):
-            choices_by_key = {
-                KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS
-            }
-            show(
-                "",
-                *(f"  {key}  {visible_line(title)}" for key, (_, title) in choices_by_key.items()),
-                stream=sys.stderr,
-            )
+            by_key = {KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS}
+            lines = [f"  {key}  {visible_line(title)}" for key, (_, title) in by_key.items()]
+            show("", *lines, stream=sys.stderr)
             no = KEYS[Decision.DENY.value]
-            key_list = "/".join(key.upper() if key == no else key for key in choices_by_key)
-            value, title = choices_by_key[await read_key(f"[{key_list}] ", choices_by_key, default=no)]
+            key_list = "/".join(key.upper() if key == no else key for key in by_key)
+            value, title = by_key[await read_key(f"[{key_list}] ", by_key, default=no)]
             show(visible_line(title), stream=sys.stderr)
             return {DECISION: value}
         show("Press Ctrl-D to leave the question unanswered.", stream=sys.stderr)
@@ -354,7 +333,7 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
                 value for key, value in content.items() if field.get("title") == f"{fields[key].get('title')}: {OTHER}"
             ]
             if all(value in (None, OTHER) or (isinstance(value, list) and OTHER in value) for value in other_answers):
-                content[name] = await _value(field, is_required=name in required_names)
+                content[name] = await _value(field, is_required=name in schema.get("required", ()))
     except EOFError:
         sys.stderr.write("\n")
         return None
@@ -378,34 +357,29 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
         return await says_yes(title)
     choices = _choices(field)
     if not choices:
-        return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
+        while not (line := await _line(f"{title}: ")) and is_required:
+            pass
+        return line
     for number, (_, choice_title) in enumerate(choices, start=1):
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
     prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
-
-    def is_accepted(line: str) -> bool:
-        return _parse_choices(line, choices, several=several) is not None or not (line or is_required)
-
-    selected_values = _parse_choices(await _line(prompt, is_accepted), choices, several=several) or [None]
-    return selected_values if several else selected_values[0]
-
-
-def _parse_choices(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """Return the values that a line names, by number or by value; `None` if it contains anything else."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
-    words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
-    return [by_word[word] for word in dict.fromkeys(words)] if all(word in by_word for word in words) else None
-
-
-async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
-    """Ask until the user enters an acceptable line; raises `EOFError` at the end of input."""
     while True:
-        sys.stderr.write(prompt)
-        sys.stderr.flush()
-        if is_accepted(line := await read_line()):
-            return line
+        line = await _line(prompt)
+        words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
+        if all(word in by_word for word in words):
+            values = [by_word[word] for word in dict.fromkeys(words)]
+            return values if several else values[0]
+        if not (line or is_required):
+            return [None] if several else None
+
+
+async def _line(prompt: str) -> str:
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    return await read_line()
 
 
 def open_in_browser(link: str, file: str) -> bool:
@@ -416,12 +390,10 @@ def open_in_browser(link: str, file: str) -> bool:
     """
     import webbrowser  # noqa: PLC0415 - few commands open a browser
 
-    content = (
-        f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={html.escape(link)}">'
-    )
+    refresh = f'<meta http-equiv="refresh" content="0;url={html.escape(link)}">'
     with suppress(OSError, webbrowser.Error):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(descriptor, "w") as stream:
-            stream.write(content)
+            stream.write(f"<!doctype html><title>coretools-mcp</title>{refresh}")
         return webbrowser.open(f"file://{file}")
     return False

@@ -1,7 +1,4 @@
-"""`tools` lists the tools and says which of them need the user's consent.
-
-`permissions explain` shows what would be decided about one call, and why.
-"""
+"""`tools` lists the tools and which need consent; `permissions explain` shows what would be decided about a call."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from server.console.call_command import RawArguments, read_arguments
 from server.console.terminal import Spinner, note, show, show_json, show_table
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.requests.protocol_mapping import tool_to_wire
-from server.run_server import until_signal
+from server.run_server import run_in_app, until_signal
 from server.settings import SettingsReport
-from server.upstreams.catalog.published_names import NameMap, full_name
+from server.upstreams.catalog.published_names import NameMap, Origin, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.tool_owner import owner_of
 from tools.builtin.all_tools import builtin_tools
@@ -59,47 +56,41 @@ MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a com
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see.
-
-    Return exit code 1 if a server or the custom tools are unavailable, or if the lock file cannot be used.
-    """
+    """Print the tools that a client would see. Exit code 1: a server, the custom tools or the lock file is unusable."""
     quiet_log(report.settings.log.level)
 
-    async def list_tools() -> int:
-        app = App(report, "stdio")
-        async with app.running():
-            await connect(app, app.pool.upstreams)
-            async with Spinner().running("waiting for the custom tools"):
-                await app.registry.discover_all_tools()
-            settings = report.settings
-            plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-            tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
-            catalog = app.pool.catalog
-            standings = {  # the lock status of tools by name; empty without a lock file
-                tool.name: standing
-                for tool in tools
-                if isinstance(tool, DiscoveredMCPTool)
-                and (standing := catalog.standing(tool.alias, tool.upstream_name))
-            }
-            if as_json:
-                show_json(listing(tools, catalog.names, standings))
-            else:
-                verdicts = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
-                show_listing(tools, verdicts, catalog.names, standings)
-            sys.stdout.flush()
-            missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
-            for upstream in missing:
-                show_failure(f"upstream {upstream.alias}", upstream)
-            lock = catalog.lock
-            if lock is not None and lock.problem:
-                note(f"{visible_line(lock.path)}: {lock.why_closed}")
-            discovery = app.custom_tools.discovery
-            problem = discovery.state.problem if discovery is not None else ""
-            if problem:
-                note(f"custom tools: {problem}")
+    async def list_tools(app: App) -> int:
+        await connect(app, app.pool.upstreams)
+        async with Spinner().running("waiting for the custom tools"):
+            await app.registry.discover_all_tools()
+        settings = report.settings
+        plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
+        tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
+        catalog = app.pool.catalog
+        standings = {  # the lock status of tools by name; empty without a lock file
+            tool.name: standing
+            for tool in tools
+            if isinstance(tool, DiscoveredMCPTool) and (standing := catalog.standing(tool.alias, tool.upstream_name))
+        }
+        if as_json:
+            show_json(listing(tools, catalog.names, standings))
+        else:
+            verdicts = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
+            show_listing(tools, verdicts, catalog.names, standings)
+        sys.stdout.flush()
+        missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
+        for upstream in missing:
+            show_failure(f"upstream {upstream.alias}", upstream)
+        lock = catalog.lock
+        if lock is not None and lock.problem:
+            note(f"{visible_line(lock.path)}: {lock.why_closed}")
+        discovery = app.custom_tools.discovery
+        problem = discovery.state.problem if discovery is not None else ""
+        if problem:
+            note(f"custom tools: {problem}")
         return EXIT_FAILED if missing or problem or (lock is not None and lock.problem) else 0
 
-    return anyio.run(until_signal, list_tools)
+    return run_in_app(report, list_tools)
 
 
 def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> dict[str, Any]:
@@ -108,20 +99,18 @@ def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[s
     If there is a lock file, the result also contains the lock status of upstream tools, keyed by name.
     """
 
-    def name_entry(entry: Any, **details: str | None) -> dict[str, str | None]:
-        origin = entry.origin
-        return {
-            "name": entry.name,
-            "server": origin.alias,
-            "tool": origin.name,
-            "fullName": origin.full_name,
-            **details,
-        }
+    def name_entry(name: str, origin: Origin, **details: str | None) -> dict[str, str | None]:
+        return {"name": name, "server": origin.alias, "tool": origin.name, "fullName": origin.full_name, **details}
 
-    changed_names = [name_entry(entry, change=entry.change.value) for entry in names.changed]
-    hidden_names = [name_entry(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    result = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed_names, "hidden": hidden_names}
-    return {**result, **({"approval": dict(standings)} if standings else {})}
+    result: dict[str, Any] = {
+        "tools": [tool_to_wire(tool) for tool in tools],
+        "changed": [name_entry(entry.name, entry.origin, change=entry.change.value) for entry in names.changed],
+        "hidden": [
+            name_entry(entry.name, entry.origin, holder=entry.holder, reachedAs=entry.way_out or None)
+            for entry in names.hidden
+        ],
+    }
+    return result | ({"approval": dict(standings)} if standings else {})
 
 
 def show_listing(

@@ -87,14 +87,10 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     skills = list(skills_below(Workspace([real_folder]), real_folder, skill_problems))
     programs = programs_in(real_folder)
     if not (files or skills or programs):
-        other_places = (
-            *(f"{place}/*/{MAIN_FILE}" for place in PLACES),
-            *(f"language servers in {place}" for place in IN_WORKSPACE),
-        )
-        searched_places = ", ".join((*(file.name for file in workspace_files), *other_places))
-        raise CommandFailure(
-            f"there are no settings in {display_path}, so there is nothing to trust. Searched for {searched_places}."
-        )
+        places = [*(file.name for file in workspace_files), *(f"{place}/*/{MAIN_FILE}" for place in PLACES)]
+        places += [f"language servers in {place}" for place in IN_WORKSPACE]
+        message = f"there are no settings in {display_path}, so there is nothing to trust"
+        raise CommandFailure(f"{message}. Searched for {', '.join(places)}.")
     lines: list[str] = []
     runs: list[str] = []
     usable: list[WorkspaceFile] = []
@@ -112,9 +108,8 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         lines += [visible_line(os.path.join(real_folder, *name.split("/")))]
         lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.description)}"]
     lines += [f"  note: {visible_line(problem)}" for problem in skill_problems[:MAX_NOTES]]
-    starts = [
-        f"start the language server {visible_line(program)} to answer questions about code" for program in programs
-    ]
+    purpose = "to answer questions about code"
+    starts = [f"start the language server {visible_line(program)} {purpose}" for program in programs]
     lines += [f"would {line}" for line in starts]
     runs += starts
     lines += [f"not trusted, and not read until it is fixed: {problem}" for problem in problems]
@@ -153,7 +148,7 @@ def _store(environ: Mapping[str, str]) -> str:
 def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Trust a folder, unless the server would not start afterwards.
 
-    A problem that occurs only with `--settings` does not prevent this if the settings had the same problem before.
+    A problem that occurs only with `--settings` does not prevent this if it was there before.
     """
     try:
         old_problems = [_why_no_start(cli, real_folder, environ) for cli in (None, *AGENT_CLIS)]
@@ -161,9 +156,8 @@ def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str]
         for cli, old_problem in zip((None, *AGENT_CLIS), old_problems, strict=True):
             if (problem := _why_no_start(cli, real_folder, environ)) and (cli is None or problem != old_problem):
                 trust_folder(store, real_folder, None)
-                raise CommandFailure(
-                    f"nothing was trusted, because the server would not start: {visible_line(problem)}"
-                )
+                message = "nothing was trusted, because the server would not start"
+                raise CommandFailure(f"{message}: {visible_line(problem)}")
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
 

@@ -63,10 +63,7 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """Open the journal that the settings name.
-
-    A `ToolError` raised within the context ends the command with the error's message.
-    """
+    """Open the journal; a `ToolError` raised within the context ends the command with the error's message."""
     open_journal = LazyJournal(report).open
     if open_journal is None:
         raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")

@@ -47,9 +47,7 @@ async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
 
 
 def published_tools(app: App, alias: str) -> str:
-    """Return how many tools of an upstream are published."""
-    number = sum(origin.alias == alias for origin in app.pool.catalog.names.published.values())
-    return tool_count_text(number)
+    return tool_count_text(sum(origin.alias == alias for origin in app.pool.catalog.names.published.values()))
 
 
 def tool_count_text(number: int) -> str:

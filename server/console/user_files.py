@@ -1,7 +1,7 @@
 """Lets terminal commands change the user's own settings and other files, but only if that is safe.
 
-A file is always replaced as a whole. This module also says which servers the user's settings contain, and whether new
-ones are valid.
+A file is always replaced as a whole. What is not safe raises `CommandFailure`; a file that is not valid raises
+`SettingsError`. This module also says which servers the user's settings contain, and whether new ones are valid.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ SECTION = "mcpServers"
 
 
 def read_file(path: str) -> bytes | None:
-    """Return the content of a file to change; `None` if there is none.
-
-    Raises:
-        CommandFailure: The file cannot be read, belongs to another user, or is not a regular file.
-    """
+    """Return the content of a file to change; `None` if there is none. A file that is unsafe to change is refused."""
     display_path = visible_line(path)
     try:
         info = os.stat(path)
@@ -55,38 +51,26 @@ def read_file(path: str) -> bytes | None:
         message = f"{display_path} cannot be read, or is not a regular file, so it was left unchanged"
         raise CommandFailure(f"{message}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
-        raise CommandFailure(
-            f"{display_path} belongs to another user, so it was left unchanged. Run this command as that user."
-        )
-    if info.st_nlink > 1:
-        raise CommandFailure(
-            f"{display_path} has a second name (a hard link), which would keep the old content, so it was left "
-            "unchanged. Use a symbolic link instead (ln -s)."
-        )
-    if not os.access(path, os.W_OK):
-        raise CommandFailure(
-            f"{display_path} is not writable by you, so it was left unchanged. Change its mode (chmod u+w)."
-        )
-    return content
+        problem, remedy = "belongs to another user", "Run this command as that user"
+    elif info.st_nlink > 1:
+        problem = "has a second name (a hard link), which would keep the old content"
+        remedy = "Use a symbolic link instead (ln -s)"
+    elif not os.access(path, os.W_OK):
+        problem, remedy = "is not writable by you", "Change its mode (chmod u+w)"
+    else:
+        return content
+    raise CommandFailure(f"{display_path} {problem}, so it was left unchanged. {remedy}.")
 
 
 def confirm_change(
-    path: str,
-    old_content: bytes | None,
-    new_content: bytes | None,
-    documents: Sequence[Any],
-    *,
-    is_sure: bool,
-    is_dry: bool,
+    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
 ) -> bool:
     """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    A dry run asks nothing and returns `False`. `documents` contains the parsed content before and after the change.
-
-    Raises:
-        CommandFailure: The user did not agree.
+    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `documents` contains the
+    parsed content before and after the change.
     """
-    show(diff_text(shown_difference(path, old_content, new_content, documents)))
+    show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
     if not is_dry and not is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
@@ -94,11 +78,7 @@ def confirm_change(
 
 
 def replace_content(path: str, old_content: bytes | None, new_content: bytes) -> None:
-    """Replace a file's content, unless it has changed in the meantime. A symbolic link is kept.
-
-    Raises:
-        CommandFailure: The file has changed, or cannot be written.
-    """
+    """Replace a file's content; fail if it has changed in the meantime. A symbolic link is kept."""
 
     def checked_content(content: bytes) -> bytes:
         check_unchanged(content, old_content)
@@ -114,11 +94,7 @@ def check_unchanged(content: bytes, old_content: bytes | None) -> None:
 
 
 def keep_private(path: str) -> None:
-    """Make an existing settings file private before a secret is added; a new file is private from the start.
-
-    Raises:
-        CommandFailure: The mode cannot be changed.
-    """
+    """Make an existing settings file private before a secret is added; a new file is private from the start."""
     if os.name != "posix" or not os.path.exists(path):
         return
     mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -127,8 +103,7 @@ def keep_private(path: str) -> None:
             os.chmod(path, mode & ~0o077)
         except OSError:
             raise CommandFailure(f"{visible_line(path)} cannot be made private, so nothing was added.") from None
-        message = f"the new content may contain secrets, so {visible_line(path)} is now readable only by you"
-        note(message)
+        note(f"the new content may contain secrets, so {visible_line(path)} is now readable only by you")
 
 
 _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
@@ -139,11 +114,7 @@ _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Rewrite a file from its current content. A symbolic link is kept.
-
-    Raises:
-        CommandFailure: The file cannot be written, or `change` rejects its content.
-    """
+    """Rewrite a file from its current content; fail if `change` rejects that. A symbolic link is kept."""
     try:
         rewrite(path, change)
     except SettingsError as error:
@@ -163,8 +134,7 @@ def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
 def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
     """Return those of an MCP client's servers that can be used here, keyed by alias, without coretools-mcp itself.
 
-    Raises:
-        SettingsError: No server can be used, or the user's settings are already invalid.
+    If no server can be used, or the user's settings are already invalid, raise `SettingsError`.
     """
 
     def problems_with(servers: Tree) -> tuple[str, ...]:
@@ -178,9 +148,8 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
             diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
             continue
         if not alias or alias in servers:
-            raise SettingsError(
-                [f"The server name {json.dumps(name)} is empty, or another server already has its alias."]
-            )
+            problem = f"The server name {json.dumps(name)} is empty, or another server already has its alias."
+            raise SettingsError([problem])
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
@@ -199,11 +168,7 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
 
 def own_settings(environ: Mapping[str, str]) -> Tree:
-    """Return the user's own settings as written there; empty if there are none.
-
-    Raises:
-        SettingsError: The file is not valid.
-    """
+    """Return the user's own settings as written there; empty if there are none."""
     path = user_file(environ)
     content = read_settings_file(path, is_optional=True) if path is not None else None
     return parse(content or b"", path or "")
@@ -228,23 +193,14 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 
 
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
-    """Return the settings that result if `source` (the user's own file or an additional one) has this content.
-
-    Raises:
-        SettingsError: The server would not start.
-    """
+    """Return the settings if `source` (the user's own file or another) has this content, or raise `SettingsError`."""
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)
 
 
 def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
-    """Check that no key on the path to `place` is ambiguous: an edit of an ambiguous key might have no effect.
-
-    Raises:
-        CommandFailure: A key occurs more than once, or in two spellings.
-        SettingsError: The file is not valid.
-    """
+    """Fail if a key on the path to `place` occurs more than once or in two spellings: an edit might have no effect."""
     ambiguity = doubtful_key(content or b"", place, path, max_bytes)
     if ambiguity is not None:
         message = f"{visible_line(path)}: {visible_line(ambiguity)}"
@@ -257,7 +213,6 @@ def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
 
 
 def own_servers(environ: Mapping[str, str]) -> Tree:
-    """Return the servers in the user's own settings, keyed by alias."""
     return {alias_of(name): entry for name, entry in table_at(own_settings(environ), SECTION).items()}
 
 

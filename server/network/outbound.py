@@ -93,10 +93,7 @@ def _host_of(address: str) -> str:
 
 
 def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Parse a host that is an IP address, in any spelling that the system accepts, such as `127.1` or `0x7f000001`.
-
-    Returns `None` for any other host.
-    """
+    """Parse an IP address, in any spelling that the system accepts, such as `127.1`; `None` for any other host."""
     with suppress(ValueError):
         ip = ip_address(host)
         return getattr(ip, "ipv4_mapped", None) or ip
@@ -129,11 +126,7 @@ def proxy_of(address: str) -> str | None:
 
 
 async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
-    """Return a transport that sends requests through `proxy`, or directly if it is `None`.
-
-    Raises:
-        UnusableProxyError: The proxy cannot be used.
-    """
+    """Return a transport through `proxy`, or a direct one. Raises an `UnusableProxyError` if the proxy is unusable."""
     lend_threads()
     context = await THREADS.run(_tls_context)
     try:
@@ -153,10 +146,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """Send one request to an authorization server, without following redirects.
-
-    Returns the status of the response and its JSON object, which is empty if the body is something else.
-    """
+    """Send a request, without following redirects. Returns the status and the JSON object; empty for any other body."""
     proxy: str | None = None
     try:
         with anyio.fail_after(REQUEST_SECONDS):
@@ -184,10 +174,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
 
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
-    """Return why a request to a server failed, as a clause.
-
-    Exception messages are not used, because they may contain addresses and secrets.
-    """
+    """Return why a request failed, as a clause. Exceptions are not quoted: they may contain addresses and secrets."""
     if is_proxied and not isinstance(error, UnusableProxyError):
         return f"via the proxy set in the environment, {cause_of(error)}"
     for cause in _causes(error):

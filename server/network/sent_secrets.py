@@ -29,16 +29,11 @@ _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-even
 
 
 class SentSecrets:
-    """The secrets of one connection."""
-
     def __init__(self) -> None:
         self._forms: dict[tuple[str, str], frozenset[str]] = {}  # keyed by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
-        """Remember the values sent to the server.
-
-        Every header may contain a secret, except for those in `_OPEN`, and some addresses contain a token.
-        """
+        """Remember what was sent. Headers may contain secrets, except for those in `_OPEN`; some addresses do too."""
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
@@ -60,7 +55,6 @@ class SentSecrets:
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
-        """Return a JSON value without the secrets in its strings."""
         if isinstance(value, dict):
             return {self.hide(name): self.hide_within(item) for name, item in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
@@ -105,11 +99,6 @@ def _encodings_of(word: str) -> Iterable[str]:
     base64_text = base64.b64encode(raw).decode().rstrip("=")
     escaped_json = re.sub(r"[+&<>'=]", lambda char: f"\\u{ord(char[0]):04x}", json_text)  # how .NET and Go escape JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
-    forms |= {
-        json_text,
-        json_text.replace("/", "\\/"),
-        escaped_json,
-        base64_text,
-        base64_text.translate(str.maketrans("+/", "-_")),
-    }
+    forms |= {json_text, json_text.replace("/", "\\/"), escaped_json}
+    forms |= {base64_text, base64_text.translate(str.maketrans("+/", "-_"))}
     return map(str.lower, forms)

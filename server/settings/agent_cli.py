@@ -15,14 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from server.settings.canonical_form import (
-    FOREIGN_KEYS,
-    INVALID,
-    MODE_ALIASES,
-    Converters,
-    adapt_servers,
-    convert_keys,
-)
+from server.settings.canonical_form import FOREIGN_KEYS, INVALID, MODE_ALIASES, Converters, adapt_servers, convert_keys
 from server.settings.layers import REFUSING
 from server.settings.models import UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, key_paths

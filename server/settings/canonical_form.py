@@ -17,7 +17,7 @@ from server.settings.models import Settings
 from server.settings.section_model import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
 from server.settings.settings_files import Tree, home_folder, parent_at, pop_value, table_at, value_at
 from server.settings.tool_models import MAX_COUNT
-from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.upstream_entries import ALIAS_RULE, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -151,9 +151,8 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
     lists: list[tuple[str, ...]] = [("workspace", "roots"), ("shell", "readable")]
     for table in (("http", "tokens"), ("http", "oauth", "principals")):
         principals = value_at(layer.data, table)
-        lists += (
-            [(*table, name, "workspace") for name in cast("Tree", principals)] if isinstance(principals, dict) else []
-        )
+        names = cast("Tree", principals) if isinstance(principals, dict) else ()
+        lists += [(*table, name, "workspace") for name in names]
     for place in lists:
         parent, paths = parent_at(layer.data, place), value_at(layer.data, place)
         if parent is not None and isinstance(paths, list):
@@ -208,11 +207,8 @@ def convert_keys(
 
 
 def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
-    """Warn that two keys with the same meaning have different values, and say which one is used."""
-    message = (
-        f"{dotted(alias)} and {dotted(winner)} mean the same thing but have different values; {dotted(winner)} is used."
-    )
-    diagnostics.warn(source, message)
+    message = f"{dotted(alias)} and {dotted(winner)} mean the same thing but have different values"
+    diagnostics.warn(source, f"{message}; {dotted(winner)} is used.")
 
 
 def adapt_servers(data: Tree) -> None:
@@ -236,18 +232,10 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             continue
         if alias in entries:
             pair = f"{dotted(('mcpServers', layer.names[alias]))} and {display_path}"
-            message = (
-                f"{pair} would both be called {alias}; rename one, using at most {MAX_ALIAS} letters, digits, hyphens "
-                "and single underscores, with no underscore at either end."
-            )
-            diagnostics.refuse(source, message)
+            diagnostics.refuse(source, f"{pair} would both be called {alias}; rename one, using {ALIAS_RULE}.")
             continue
         if alias != name:
-            limits = (
-                f"a name has at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore "
-                "at either end"
-            )
-            diagnostics.warn(source, f"{display_path} is called {alias} here: {limits}.")
+            diagnostics.warn(source, f"{display_path} is called {alias} here: a name has {ALIAS_RULE}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.
             is_disabled: Any = cast("Tree", entry).pop("disabled")

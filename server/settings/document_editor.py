@@ -1,7 +1,8 @@
 """Changes the user's files: edits in the text of a JSON or TOML file, the replacement of a whole file, and saved rules.
 
 Additions follow the style of the file, and all other bytes stay unchanged. Each edit is verified: when parsed again,
-the new text must contain the old content plus the change. Concurrent writes to a file cannot mix.
+the new text must contain the old content plus the change. Concurrent writes to a file cannot mix. All edits raise
+`SettingsError` if the file is not valid, if a value along the path has the wrong type, or if no edit is safe.
 """
 
 from __future__ import annotations
@@ -46,11 +47,7 @@ MemberPath = tuple[str, ...]
 
 
 def with_items(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """Add the strings in `texts` to the list `section.key` of a settings file, except those that it already contains.
-
-    Raises:
-        SettingsError: The file is not a JSON object, or `section.key` is not a list.
-    """
+    """Add the strings in `texts` to the list `section.key` of a settings file, except those that it contains."""
     document = JsonDocument.parse(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     old_items: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
@@ -62,17 +59,12 @@ def with_items(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     if key not in inner:
         return with_member(content, (section, key), new_items)
     start = document.containers((section,))[-1].members[key]
-    items = [json.dumps(item, ensure_ascii=False) for item in new_items]
-    candidates = document.insertions(_Container.at(document.strict, start), lambda _indent: items)
+    candidates = document.insertions(_Container.at(document.strict, start), new_items)
     return document.choose(candidates, _tree_with(document.tree, (section, key), [*old_items, *new_items]))
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """Set entries in the object `section` of a settings file; an existing entry is replaced.
-
-    Raises:
-        SettingsError: The file is not a JSON object, or `section` is not an object.
-    """
+    """Set entries in the object `section` of a settings file; an existing entry is replaced."""
     for name, entry in entries.items():
         content = with_member(content, (section, name), entry)
     return content
@@ -81,11 +73,7 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
 def with_member(
     content: bytes, path: MemberPath, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
 ) -> bytes:
-    """Set the value at `path` in a JSON file; missing objects above it are created.
-
-    Raises:
-        SettingsError: The file is not a JSON object, or a value along `path` is not an object.
-    """
+    """Set the value at `path` in a JSON file; missing objects above it are created."""
     document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
     container, key = containers[-1], path[len(containers) - 1]
@@ -97,20 +85,11 @@ def with_member(
         return document.choose([document.text[:first] + new_text + document.text[last:]], expected)
     for step in reversed(path[len(containers) :]):
         value = {step: value}
-    colon = document.colon
-
-    def member(indent: str | None) -> Sequence[str]:
-        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
-
-    return document.choose(document.insertions(container, member), expected)
+    return document.choose(document.insertions(container, [value], key), expected)
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Remove the key at the end of `path` from a JSON file, together with its value, its comma and surrounding blanks.
-
-    Raises:
-        SettingsError: The file is not a JSON object, or cannot be edited safely.
-    """
+    """Remove the key at the end of `path` from a JSON file, with its value, its comma and surrounding blanks."""
     document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
     if len(containers) < len(path) or path[-1] not in containers[-1].keys:
@@ -122,11 +101,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if there is none.
-
-    Raises:
-        SettingsError: The file is not a JSON object, or a value along `path` is not an object.
-    """
+    """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if none is."""
     document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         key_path = dotted(path[: depth + 1])
@@ -209,11 +184,7 @@ class JsonDocument:
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """Return the first candidate that has the expected content when parsed.
-
-        Raises:
-            SettingsError: No candidate has that content.
-        """
+        """Return the first candidate that has the expected content when parsed."""
         for text in candidates:
             content = self.mark + text.encode()
             try:
@@ -256,10 +227,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Return whether new items go on the line of the opening bracket.
-
-        The existing items decide or, if the container is empty, those of the outermost object.
-        """
+        """Return whether items are on the bracket's line; if there are none, those of the outermost object decide."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = self.top
@@ -271,26 +239,20 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """Return a value in the style of this file.
-
-        The value's lines begin with `indent`. If `indent` is `None`, the value is on a single line.
-        """
+        """Return a value in the style of this file: its lines begin with `indent`; for `None`, it is on one line."""
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
         block = json.dumps(value, ensure_ascii=False, indent=self.unit, separators=(",", colon))
         return block.replace("\n", f"{self.newline}{indent}")
 
-    def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
-        """Yield variants of the text with new items at the end of a container, the best style first.
-
-        `items_at` formats the items for the given indentation; for `None`, each item is on a single line. Some variants
-        may be invalid JSON.
-        """
+    def insertions(self, container: _Container, values: Sequence[Any], key: str | None = None) -> Iterator[str]:
+        """Yield texts with new values at the end of a container (for an object: under `key`), the best style first."""
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)
-        items = items_at(None if inline else indent)
+        prefix = f"{json.dumps(key, ensure_ascii=False)}{self.colon}" if key is not None else ""
+        items = [prefix + self.value_text(value, None if inline else indent) for value in values]
         comma = self.colon.replace(":", ",") if inline else f",{newline}{indent}"
         if not container.items:
             if inline:
@@ -369,11 +331,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def toml_tree(content: bytes, source: str) -> Tree:
-    """Parse a TOML file. The result is cached, so it must not be changed.
-
-    Raises:
-        SettingsError: The file is not valid TOML or not UTF-8.
-    """
+    """Parse a TOML file. The result is cached, so it must not be changed."""
     try:
         # A NaN is not equal to itself, but containers treat identical objects as equal. So all NaNs become one object.
         text = content.removeprefix(BOM_UTF8).decode()
@@ -407,11 +365,7 @@ def _toml_value(value: Any) -> str:
 
 
 def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
-    """Append a table to a TOML file, replacing a table with the same path.
-
-    Raises:
-        SettingsError: The file is not valid, or no table can be added after its content.
-    """
+    """Append a table to a TOML file, replacing a table with the same path."""
     tree = toml_tree(content, source)
     if value_at(tree, path) is not None:
         content = without_table(content, path, source)
@@ -431,11 +385,7 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
 
 
 def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
-    """Remove a table and its subtables from a TOML file.
-
-    Raises:
-        SettingsError: The file is not valid, or the table cannot be removed safely.
-    """
+    """Remove a table and its subtables from a TOML file."""
     tree = toml_tree(content, source)
     if value_at(tree, path) is None:
         return content
@@ -481,10 +431,8 @@ def _is_toml(text: str) -> bool:
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | None = None) -> None:
     """Replace a file's content with the result of `change`; a link is kept, and its target is changed. Blocks.
 
-    Args:
-        path: The file. A missing file counts as empty, and is created readable only by its owner.
-        change: Maps the old content to the new one. It is called again if another program has written in the meantime.
-        signal: Aborts the wait for another writer in this process.
+    A missing file counts as empty, and is created readable only by its owner. `change` is called again if another
+    program has written in the meantime. `signal` aborts the wait for another writer in this process.
 
     Raises:
         ToolError: The file cannot be read or written, or other programs keep writing it (`file_changed_since_read`).
@@ -528,8 +476,7 @@ class SavedRules:
     async def save(self, rules: Sequence[str]) -> str:
         """Add the missing rules to `permissions.allow`, and return that key.
 
-        Raises:
-            ToolError: `file_write_failure`, with the reason but no path; nothing was saved.
+        A `ToolError` (`file_write_failure`, with the reason but no path) means that nothing was saved.
         """
         key, signal = "permissions.allow", AbortSignal()
 

@@ -97,22 +97,18 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
         elif value is None:
             value_text = "null"
         elif key is None or key.section is not None or not key.field.repr:  # the value may be secret
-            value_text = (
-                "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
-            )
+            value_text = "a boolean" if isinstance(value, bool) else "a number"
+            value_text = "a string" if isinstance(value, str) else value_text
         else:
             value_text = json.dumps(value, ensure_ascii=False)
             value_text = value_text if len(value_text) <= MAX_SHOWN_VALUE else value_text[:MAX_SHOWN_VALUE] + "..."
         message = f"{source_of(path)}: {dotted(path)} is {value_text}, but must be {expected}."
         sentences.setdefault(path, message)
     problems = list(sentences.values())
-    hidden_count = len(problems) - MAX_PROBLEMS
-    overflow = (
-        [f"There {'is 1 more problem' if hidden_count == 1 else f'are {hidden_count} more problems'}."]
-        if hidden_count > 0
-        else []
-    )
-    return problems[:MAX_PROBLEMS] + overflow
+    if (hidden_count := len(problems) - MAX_PROBLEMS) > 0:
+        more = "is 1 more problem" if hidden_count == 1 else f"are {hidden_count} more problems"
+        problems[MAX_PROBLEMS:] = [f"There {more}."]
+    return problems
 
 
 def install_command(extra: str) -> str:

@@ -12,10 +12,7 @@ from server.settings.settings_files import Tree, parent_at
 
 
 class SettingsScope(IntEnum):
-    """The scope of a layer, in order of precedence: a later scope wins.
-
-    "The other CLI" is Qwen Code or Gemini CLI, as chosen with `--settings`.
-    """
+    """The scope of a layer; a later one wins. "The other CLI" is Qwen Code or Gemini CLI, chosen with `--settings`."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
@@ -30,12 +27,8 @@ class SettingsScope(IntEnum):
     @property
     def is_of_agent_cli(self) -> bool:
         """Whether a layer is a file of the other CLI."""
-        return self in (
-            SettingsScope.SYSTEM_DEFAULTS,
-            SettingsScope.CLI_USER,
-            SettingsScope.CLI_PROJECT,
-            SettingsScope.SYSTEM_OVERRIDES,
-        )
+        scopes = SettingsScope
+        return self in (scopes.SYSTEM_DEFAULTS, scopes.CLI_USER, scopes.CLI_PROJECT, scopes.SYSTEM_OVERRIDES)
 
     @property
     def adds_rules(self) -> bool:
@@ -45,8 +38,6 @@ class SettingsScope(IntEnum):
 
 @dataclass(slots=True)
 class Layer:
-    """The settings from one source."""
-
     scope: SettingsScope
     source: str  # the name of the source in messages, usually the path of a file
     data: Tree
@@ -66,8 +57,6 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A possible settings file, and its state."""
-
     path: str
     scope: SettingsScope
     state: FileState

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
@@ -164,12 +165,8 @@ def load_settings(
     """Read and merge the user's files, the workspace's files, the files on the command line, and the options.
 
     If several of these set a value, the last one wins, except that the system-wide overrides of another CLI take
-    precedence over the workspace's files.
-
-    The workspace is `folder`, or else the working folder, unless a setting names another one.
-
-    Raises:
-        SettingsError: The server cannot start with these settings. The error lists all problems.
+    precedence over the workspace's files. The workspace is `folder`, or else the working folder, unless a setting names
+    another one. If the server cannot start with these settings, the `SettingsError` lists all problems.
     """
     workspace_folder = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
@@ -184,11 +181,7 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, `previous` contains the previous settings.
-
-    Raises:
-        SettingsError: These settings cannot be used, or, in a running server, a file that had content is now empty.
-    """
+    """Read all settings now. In a running server, which passes the `previous` ones, a newly empty file is refused."""
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
@@ -216,12 +209,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
-        settings,
-        names=all_layers.names,
-        environ=environ,
-        source_of=all_layers.source_of,
-        diagnostics=diagnostics,
-        starts_itself=lambda entry, source: _starts_itself(entry, inputs, is_from_workspace=source in workspace_paths),
+        settings, all_layers, environ, diagnostics, partial(_starts_itself, inputs, workspace_paths)
     )
     own_file = user_file(environ)
     files_read = [
@@ -246,7 +234,6 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
 
 
 def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -> None:
-    """Add the server that `mcp.serverCommand` starts."""
     command, alias = workspace_trust.SERVER_COMMAND, workspace_trust.COMMAND_ALIAS
     line: Any = value_at(all_layers.data, command)
     words = cast("list[Any]", line) if isinstance(line, list) else []
@@ -269,15 +256,11 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
     roots: Any = value_at(data, ("workspace", "roots"))
     # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given the root folder instead.
     root_list = cast("list[Any]", roots) if isinstance(roots, list) else []
-    undecodable = {
-        index: root
-        for index, root in enumerate(root_list)
-        if isinstance(root, str) and root.encode(errors="ignore").decode() != root
-    }
+    strings = {index: root for index, root in enumerate(root_list) if isinstance(root, str)}
+    undecodable = {at: root for at, root in strings.items() if root.encode(errors="ignore").decode() != root}
     if undecodable:
-        data["workspace"] = data["workspace"] | {
-            "roots": [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
-        }
+        valid_roots = [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
+        data["workspace"] = data["workspace"] | {"roots": valid_roots}
     text = json.dumps(data)
     try:
         settings = Settings.model_validate_json(text)
@@ -301,10 +284,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
 
 
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:
-    """Read the lock file next to the last settings file on the command line, or else next to the user's own.
-
-    If the lock file existed before and is now missing, `problem` is set.
-    """
+    """Read the lock file next to the last settings file on the command line, or else next to the user's own."""
     paths = [path for path in inputs.config_files if path not in inputs.streams]
     settings_path = paths[-1] if paths else user_file(inputs.environ)
     if settings_path is None:
@@ -378,10 +358,7 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders that may provide settings: `workspace.roots` of the operator, or else the working folder.
-
-    A client's roots never provide settings.
-    """
+    """Return the folders with settings: the operator's `workspace.roots` (never a client's), or the working folder."""
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
@@ -433,11 +410,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (reason := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
-        message = (
-            f"{dotted(path)} is page, but {reason}. Until then it counts as deny: calls that would need consent "
-            "are refused."
-        )
-        diagnostics.warn(source_of(path), message)
+        consequence = "Until then it counts as deny: calls that would need consent are refused."
+        diagnostics.warn(source_of(path), f"{dotted(path)} is page, but {reason}. {consequence}")
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
@@ -475,11 +449,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     return settings.model_copy(update=updates) if updates else settings
 
 
-def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_workspace: bool) -> bool:
-    """Return whether an entry starts this program with the same settings.
-
-    An entry that starts this program with other settings is allowed: it is a second server behind this one.
-    """
+def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
+    """Return whether an entry starts this program with the same settings; with others, it is a second server."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
         return False
@@ -494,7 +465,7 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_w
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value
-            elif is_from_workspace:
+            elif source in workspace_paths:
                 return False  # another workspace has other settings
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 

@@ -69,10 +69,7 @@ def _names_or_all(value: object) -> object:
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
-_PUBLISHING_KEYS = (
-    *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
-    "always_load",
-)
+_PUBLISHING = ("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust", "always_load")
 
 
 class UpstreamSettings(Section):
@@ -159,11 +156,11 @@ class UpstreamSettings(Section):
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Return whether both entries use the same connection; how tools are published or called may differ."""
-        return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING_KEYS}) == other
+        return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING}) == other
 
     def reach_digest(self) -> str:
         """Return a digest of the settings that determine the connection; it is the same in all processes."""
-        entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
+        entry = {name: value for name, value in self if name not in _PUBLISHING}
         # Serialising with pydantic would take longer, because pydantic would first build the models' serialisers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 

@@ -68,27 +68,18 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
     rules = list(rules)
     if not rules:
         return
-    builtin_names = (
-        {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
-    )
+    builtin_names = {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
+    builtin_names |= {*GROUPS, DELEGATING}
     prefixes = {entry.alias: names_of_any_tool(entry.alias) for entry in report.entries}
-    is_open = bool(report.settings.tools.discovery_command) or any(
-        entry.settings.prefix == "none" for entry in report.entries
-    )
+    is_open = any(entry.settings.prefix == "none" for entry in report.entries)
+    is_open = is_open or bool(report.settings.tools.discovery_command)
     for rule in rules:
         name = rule.partition("(")[0].strip()
-        if (
-            not name
-            or any(map(str.isspace, name))
-            or any(fits_wildcards(name, builtin_name) for builtin_name in builtin_names)
-        ):
+        if not name or any(map(str.isspace, name)) or any(fits_wildcards(name, known) for known in builtin_names):
             continue
         beginnings = [pattern.partition("\0")[0] for patterns in prefixes.values() for pattern in patterns]
-        if any(
-            name.startswith(beginning) or beginning.startswith(name.partition("*")[0])
-            for beginning in beginnings
-            if beginning
-        ):
+        start = name.partition("*")[0]
+        if any(name.startswith(beginning) or beginning.startswith(start) for beginning in beginnings if beginning):
             continue
         alias, separator, rest = name.removeprefix("mcp__").partition(BETWEEN)
         if separator or name.startswith("mcp_"):

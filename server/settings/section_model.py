@@ -54,10 +54,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section.
-
-    If the key is a table, its value is an object that maps names, chosen by the operator, to sections.
-    """
+    """One key of a section. The value of a table is an object that maps names, chosen by the operator, to sections."""
 
     field: FieldInfo
     section: type[Section] | None
@@ -97,10 +94,7 @@ def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
 
 
 class SettingsError(Exception):
-    """The settings are not valid.
-
-    Each problem names the file, the key, the value unless it is secret, and what is expected.
-    """
+    """Invalid settings. Each problem names the file, the key, the value unless it is secret, and what is expected."""
 
     def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)

@@ -119,10 +119,7 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address rather than started as a program.
-
-    The transport is determined in the same way as for a connection to the server.
-    """
+    """Return whether a connection to the server would use an address rather than start a program."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
@@ -140,11 +137,8 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
         args: Any = entry.get("args") or []
         words = cast("list[Any]", args) if isinstance(args, list) else [args]
         parts = [command_text([entry.get("command") or "", *words])]
-    connection_settings = {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}
-    if connection_settings:
-        parts.append(
-            f"with {as_text(shown_value(('mcpServers',), connection_settings) if hides else connection_settings)}"
-        )
+    if passed := {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}:
+        parts.append(f"with {as_text(shown_value(('mcpServers',), passed) if hides else passed)}")
     if entry.get("cwd"):
         parts.append(f"in the folder {visible_line(str(entry['cwd']))}")
     if entry.get("trust"):
@@ -190,11 +184,8 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         for raw_text, shown_text in zip(_texts(part), _texts(shown_value((), part)), strict=True):
             if raw_text != shown_text and not _REFERENCE.fullmatch(raw_text):
                 # The difference contains a multi-line value line by line, so each line is hidden.
-                by_lines = dict.fromkeys(raw_text.splitlines(), HIDDEN)
-                replacements |= {
-                    spelling: by_lines.get(spelling, shown_text) if spelling != raw_text else shown_text
-                    for spelling in _spellings(raw_text)
-                }
+                by_lines = dict.fromkeys(raw_text.splitlines(), HIDDEN) | {raw_text: shown_text}
+                replacements |= {text: by_lines.get(text, shown_text) for text in _spellings(raw_text)}
     for number, text in enumerate(lines):
         line = text
         for secret_text in sorted(replacements, key=len, reverse=True):
@@ -223,6 +214,5 @@ def _part_in(whole: str, document: Any) -> Any:
     if isinstance(document, list):
         items = cast("list[Any]", document)
         return items if any(_part_in(whole, item) for item in items) else None
-    return (
-        document if isinstance(document, str) and any(spelling in whole for spelling in _spellings(document)) else None
-    )
+    spellings = _spellings(document) if isinstance(document, str) else ()
+    return document if any(spelling in whole for spelling in spellings) else None

@@ -74,10 +74,7 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
 
 
 def runtime_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders where a control socket may be, in order of preference, whether or not they exist.
-
-    Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
-    """
+    """Return the folders where a control socket may be, best first; not every client passes on `XDG_RUNTIME_DIR`."""
     if sys.platform == "win32":
         return []
     user = os.getuid()
@@ -121,11 +118,7 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
-    """Read a settings file; `None` if it is optional and missing. A stream can be read only once.
-
-    Raises:
-        SettingsError: The file cannot be read, or is required and missing.
-    """
+    """Read a settings file; `None` if it is optional and missing. A stream can be read only once."""
     try:
         if is_stream:
             with open(path, "rb") as stream:
@@ -142,12 +135,9 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
 ) -> Tree:
-    """Parse the content of a settings file into an object; a blank file is `{}`.
+    """Parse the content of a settings file into an object; a blank file is `{}`, and comments are allowed.
 
-    Comments are allowed. If `diagnostics` is given, it receives a warning for each repeated key.
-
-    Raises:
-        SettingsError: The file is too large, or is not one JSON object in UTF-8.
+    If `diagnostics` is given, it receives a warning for each repeated key.
     """
     if len(content) > max_bytes:
         raise SettingsError([f"{source}: this file is too large for a settings file: more than {max_bytes} bytes."])
@@ -180,11 +170,7 @@ def parse(
 
 
 def without_comments(text: str, source: str) -> str:
-    """Blank out every comment, so that lines and columns stay the same.
-
-    Raises:
-        SettingsError: A comment is never closed.
-    """
+    """Blank out every comment, so that lines and columns stay the same; refuse a comment that is never closed."""
 
     def blank(match: re.Match[str]) -> str:
         token = match[0]
@@ -264,10 +250,7 @@ def table_at(tree: Tree, key: str) -> Tree:
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Set the value at a path that has none, creating missing objects along the path.
-
-    Does nothing if a value along the path is not an object.
-    """
+    """Set the value at a path that has none, creating missing objects; do nothing if another value is in the way."""
     parent = parent_at(tree, path, create=True)
     if parent is not None:
         parent.setdefault(str(path[-1]), value)
@@ -299,7 +282,6 @@ _type_adapter = cache(TypeAdapter[Any])
 def read_stored(kind: type[T], content: bytes | str) -> T:
     """Parse the content of a file, row or line as a value of the type `kind`.
 
-    Raises:
-        ValueError: The content does not fit `kind`. The error message quotes parts of the content, which may be secret.
+    If it does not fit, the message of the `ValueError` quotes parts of the content, which may be secret.
     """
     return _type_adapter(kind).validate_json(content, strict=True)

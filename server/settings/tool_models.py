@@ -58,13 +58,8 @@ class ToolSettings(Section):
     def for_tools(self) -> DiscoverySettings:
         from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - needed only with commands
 
-        return DiscoverySettings(
-            self.discovery_command,
-            self.call_command,
-            self.discovery_timeout / 1000,
-            self.call_timeout / 1000,
-            self.strict,
-        )
+        limits = (self.discovery_timeout / 1000, self.call_timeout / 1000)  # in seconds
+        return DiscoverySettings(self.discovery_command, self.call_command, *limits, self.strict)
 
 
 class LimitSettings(Section):

@@ -16,11 +16,13 @@ from ipaddress import ip_address
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from server.settings.layers import MergedLayers
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
-from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from server.settings.variable_expansion import HINT, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
+ALIAS_RULE = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers precede it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
@@ -58,23 +60,16 @@ def alias_of(name: str) -> str:
 
 def resolve_entries(
     settings: Settings,
-    *,
-    names: Mapping[str, str],
+    layers: MergedLayers,
     environ: Mapping[str, str],
-    source_of: SourceOf,
     diagnostics: Diagnostics,
     starts_itself: Callable[[UpstreamSettings, str], bool],
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
-    Args:
-        settings: The settings, with the servers as written.
-        names: The configured name of each server, keyed by alias.
-        environ: The environment variables.
-        source_of: Returns the source of the value at a path.
-        diagnostics: Collects problems and warnings.
-        starts_itself: Returns whether an entry, given with its source, starts this program with the same settings.
+    `starts_itself` returns whether an entry, given with its source, starts this program with the same settings.
     """
+    names, source_of = layers.names, layers.source_of
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
     mcp, server_names = settings.mcp, {*names, *names.values()}
     for key, selection in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
@@ -109,21 +104,17 @@ def resolve_entries(
                 message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
                 diagnostics.warn(source_of(path), f"{message}requires one; the server is not used.")
             elif starts_itself(entry, source_of(path)):
-                left_out = "It would start this server itself again, with the same settings."
-                message = (
-                    f"{dotted(path)} would start this server itself again, with the same settings; it is not used."
-                )
-                diagnostics.warn(source_of(path), message)
+                reason = "would start this server itself again, with the same settings"
+                left_out = f"It {reason}."
+                diagnostics.warn(source_of(path), f"{dotted(path)} {reason}; it is not used.")
         if left_out is not None:
             entry = original.model_copy(update={"enabled": False})
         else:
             for key in ("timeout", "connect_timeout", "list_timeout"):
                 if (duration := getattr(entry, key)) < LIKELY_SECONDS:
                     key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
-                    diagnostics.warn(
-                        source_of(key_path),
-                        f"{dotted(key_path)} is {description}; for {duration} s write {duration}000.",
-                    )
+                    message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
+                    diagnostics.warn(source_of(key_path), message)
             if settings.proxy.prefix == "none":
                 entry = entry.model_copy(update={"prefix": "none"})
             for problem in _problems_of(entry, path, settings.proxy.name_budget):
@@ -155,11 +146,6 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Yield the reasons why an entry cannot work.
-
-    A new tool name or the transport may be invalid, or a value may contain characters that cannot be passed to a
-    program or sent in a header.
-    """
     entry_path = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -168,10 +154,8 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
         if not _TOOL_NAME.fullmatch(new_name):
             yield f"{subject} must consist of letters, digits, _ and - only, and not be empty."
         elif len(new_name) > budget:
-            yield (
-                f"{subject} has {len(new_name)} characters, but proxy.nameBudget leaves only {budget}; use a shorter "
-                "name or a larger budget."
-            )
+            problem = f"{subject} has {len(new_name)} characters, but proxy.nameBudget leaves only {budget}"
+            yield f"{problem}; use a shorter name or a larger budget."
         elif new_name in owners:
             yield f"{subject} is already used for {json.dumps(owners[new_name])}; give each tool a different new name."
         owners.setdefault(new_name, name)
@@ -210,7 +194,6 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
 
 
 def _problems_of_login(oauth: OAuthSettings, place: str, *, is_remote: bool) -> Iterator[str]:
-    """Yield the reasons why the login that an entry describes cannot work."""
     if not is_remote:
         yield f"{place} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
@@ -248,10 +231,8 @@ _ENDINGS = re.compile(r"\.(?:cmd|exe|bat|ps1)$", re.IGNORECASE)
 
 _NPM_OPTIONS = frozenset(("-c", "--call", "--registry", "--cache", "--userconfig", "--prefix", "-w", "--workspace"))
 _UV_OPTIONS = frozenset(
-    (
-        *("-p", "--python", "--with", "--with-editable", "--with-requirements", "-i", "--index-url", "--index"),
-        *("--extra-index-url", "--default-index", "--find-links", "-f", "--directory", "--env-file", "-c"),
-    )
+    {"-p", "--python", "--with", "--with-editable", "--with-requirements", "-i", "--index-url", "--index"}
+    | {"--extra-index-url", "--default-index", "--find-links", "-f", "--directory", "--env-file", "-c"}
 )
 # For each command that fetches a package: the options that name the package, and the other options that take a value.
 _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
@@ -321,17 +302,11 @@ _TAKES_VALUE = re.compile(
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, directly or through other programs.
-
-    Returns `None` if the command line does not start this program.
-    """
-    arguments = cast("list[Any]", args) if isinstance(args, list) else []
-    words = [str(word) for word in arguments]
+    """Return the options that a command line passes to this program, even indirectly; `None` without such a start."""
     if not isinstance(command, str):
         return None
-    if "coretools" not in " ".join([command, *words]).casefold() and not os.path.islink(command):
-        return None
-    return _options([command, *words])
+    words = [command, *(map(str, cast("list[Any]", args)) if isinstance(args, list) else ())]
+    return _options(words) if "coretools" in " ".join(words).casefold() or os.path.islink(command) else None
 
 
 def _options(words: Sequence[str]) -> list[str] | None:
@@ -347,11 +322,9 @@ def _options(words: Sequence[str]) -> list[str] | None:
         line = rest[option + 1 :]
         return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
     if _PYTHON.fullmatch(program):
-        module_index = next(
-            (index for index, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
-        )
-        if module_index is not None:
-            return rest[module_index + 1 :]
+        for index, word in enumerate(rest):
+            if word.startswith("-m") and _name_of(word[2:]) in _NAMES:
+                return rest[index + 1 :]
         if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
             return rest[rest.index("-m") + 2 :]
         script = _from_first_argument(rest)
@@ -366,14 +339,11 @@ def _options(words: Sequence[str]) -> list[str] | None:
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
     elif program in _COMMAND_RUNNERS:
-        # A word after a long option is skipped: it may be the option's value, such as a folder named like this program.
-        positions = (
-            index
-            for index, word in enumerate(rest)
-            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1]))
-        )
-        index = next(positions, None)
-        return rest[index + 1 :] if index is not None else None
+        for index, word in enumerate(rest):
+            # A word after a long option is skipped: it may be the option's value, such as a folder named like this.
+            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1])):
+                return rest[index + 1 :]
+        return None
     else:
         return None
     return _options(_from_first_argument(rest))

@@ -62,10 +62,7 @@ class VariableExpander:
         return section.model_copy(update=updates)
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
-        """Warn about each unset variable; `consequence` ends the sentence.
-
-        Returns whether any variable is unset.
-        """
+        """Warn about each unset variable; `consequence` ends the sentence. Return whether any variable is unset."""
         for key_path, variable in self.missing:
             message = f"{dotted(key_path)} refers to the environment variable {shown_name(variable)}, which is not set"
             diagnostics.warn(source_of(key_path), f"{message}{consequence}")

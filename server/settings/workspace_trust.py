@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translate
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
-from server.settings.section_model import Diagnostics, SettingsError, dotted, key_paths
+from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted, key_paths
 from server.settings.settings_files import (
     Tree,
     own_folder,
@@ -74,11 +74,7 @@ def _folders(content: bytes) -> Folders:
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
     """Trust a folder's settings files with the digests in `files`; `None` revokes the trust.
 
-    Returns whether the folder was trusted before.
-
-    Raises:
-        ToolError: The record cannot be written.
-        OSError: The record's folder cannot be created.
+    Return whether the folder was trusted before. If the record cannot be written, raise `ToolError` or `OSError`.
     """
     from server.settings.document_editor import rewrite  # noqa: PLC0415 - needed only to change the record
 
@@ -105,8 +101,6 @@ def trusted_files(environ: Mapping[str, str]) -> Folders:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFile:
-    """A settings file of a workspace folder."""
-
     folder: str
     name: str  # path of the file relative to `folder`, with `/` as the separator
     scope: SettingsScope
@@ -119,11 +113,6 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """Parse the file.
-
-        Raises:
-            SettingsError: The file is not valid.
-        """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
             data = translate(data, self.path, diagnostics)
@@ -201,9 +190,8 @@ is asked, and what is remembered for all projects.
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
-ONLY_IF_UNSET = tuple(
-    map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
-)
+_GROUPS = ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand")
+ONLY_IF_UNSET = tuple(map(key_paths, _GROUPS))
 """Keys that a workspace may set only if the operator does not. Replacing the operator's value could allow what that
 value forbids, or run something else under an allowed name. If the operator sets one key of a group, the whole group is
 the operator's.
@@ -221,8 +209,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         if pop_value(data, path) is not None:
             diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings may set it.")
     for paths in ONLY_IF_UNSET:
-        is_given = any(value_at(operator.data, path) is not None for operator in operators for path in paths)
-        for path in paths if is_given else ():
+        for path in paths if _sets_any(operators, paths) else ():
             if pop_value(data, path) is not None:
                 diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
     # Rules for an operator's entry would also apply to a workspace's entry with the same name, and a person could
@@ -251,11 +238,7 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         message = f"the memory file {json.dumps(name)} is ignored: its name must end with {MEMORY_ENDING}."
         diagnostics.warn(source, message)
     overriding = [operator for operator in operators if operator.scope > layer.scope]
-    if any(
-        value_at(operator.data, path) is not None
-        for operator in overriding
-        for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)
-    ):
+    if _sets_any(overriding, (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
     # A workspace's approval mode must be at least as strict as the operator's.
     requested_mode: Any = data.get("approvalMode")
@@ -269,6 +252,10 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         if isinstance(entry, dict) and cast("Tree", entry).pop("trust", False):
             key_path = dotted(("mcpServers", name, "trust"))
             diagnostics.warn(source, f"{key_path} is ignored: only the operator's own settings may set it.")
+
+
+def _sets_any(operators: Iterable[Layer], paths: Iterable[KeyPath]) -> bool:
+    return any(value_at(operator.data, path) is not None for operator in operators for path in paths)
 
 
 def _conflict_reason(name: str, owner: str) -> str:
@@ -286,10 +273,9 @@ def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
     if table == "mcpServers":
-        names += [COMMAND_ALIAS] * any(value_at(operator.data, SERVER_COMMAND) is not None for operator in operators)
-        beginnings = {
-            normalised_name(name[:index]): name for name in names for index, sign in enumerate(name) if sign == "_"
-        }
+        names += [COMMAND_ALIAS] * _sets_any(operators, (SERVER_COMMAND,))
+        ends = [(name, index) for name in names for index, sign in enumerate(name) if sign == "_"]
+        beginnings = {normalised_name(name[:index]): name for name, index in ends}
     return beginnings | {normalised_name(name): name for name in names}
 
 

@@ -1,4 +1,1 @@
-"""The state that replicas of one server share, and the stores that can hold it.
-
-Every package of `server` above `settings` may import this one. From `server`, this package imports only `settings`.
-"""
+"""The state that replicas of one server share, and the stores that can hold it; of `server`, it imports `settings`."""

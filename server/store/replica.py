@@ -30,29 +30,19 @@ class Replica:
 
     @property
     def shares_secrets(self) -> bool:
-        """Whether there is a shared store, and keys to encrypt its content."""
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """Return the encryption keys for one purpose, the current one first.
-
-        Without shared keys, each call returns a new random key. What is encrypted for one purpose cannot be decrypted
-        for another.
-        """
+        """Return the keys for one purpose, useless for others, current one first; without shared keys, a random one."""
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
 def lone_replica(name: str = "") -> Replica:
-    """Return a replica that shares nothing."""
     return Replica(_unique(name))
 
 
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
-    """Return the replica that the settings describe.
-
-    Raises:
-        SettingsError: `store.url` is invalid, or the package that its store needs is missing.
-    """
+    """Return the replica of the settings. Raises a `SettingsError` if its store is invalid or lacks a package."""
     kind, _, place = settings.url.partition(":")
     if kind == "memory":
         store: Store = MemoryStore()

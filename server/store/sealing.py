@@ -79,15 +79,10 @@ class _Claims:
 
 
 class SealedStates:
-    """Encrypts states for one purpose, valid for a limited time.
+    """Encrypts states for one `purpose`, valid for `seconds`. Without shared keys, they end with the process.
 
-    Without shared keys, the states become useless when the process exits.
-
-    Args:
-        purpose: The purpose of the states; states for another purpose cannot be decrypted.
-        seconds: How long the states are valid.
-        replica: Provides the keys, and the store that records spent nonces.
-        clock: Returns the time in seconds. Replicas that share keys must use the wall clock (`time.time`).
+    The replica provides the keys, and the store that records spent nonces. Replicas that share keys must use the wall
+    clock (`time.time`).
     """
 
     def __init__(
@@ -103,10 +98,7 @@ class SealedStates:
         self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, content: Mapping[str, Any] | None = None) -> str:
-        """Encrypt a state with this content, for one action of one client.
-
-        The client key is empty for an unidentified client.
-        """
+        """Encrypt a state for one action of one client, whose key is empty if it is unidentified."""
         now = self._clock()
         nonce, store = os.urandom(12).hex(), self._store.generation
         claims = _Claims(fingerprint, client_key, dict(content or {}), nonce, store, now, now + self._seconds)
@@ -115,10 +107,8 @@ class SealedStates:
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Spend a state and return its content; `None` if it is forged, replayed, expired, or for another purpose.
 
-        The result is also `None` if the store has since lost its record of spent nonces.
-
-        Raises:
-            StoreUnavailableError: It is unknown whether the state was spent before, so the state is not accepted.
+        The result is also `None` if the store has since lost its record of spent nonces. Raises a
+        `StoreUnavailableError`, without accepting the state, if it is unknown whether it was spent.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
@@ -208,10 +198,7 @@ class SealedRows(Generic[T]):
     async def write(self, key: str, value: T, over: str | None) -> str | None:
         """Write a row if its current version is `over`; if `over` is `None`, write it whatever its version.
 
-        Returns the new version; `None` if the row's version differs from `over`.
-
-        Raises:
-            ValueError: The value cannot be serialised.
+        Returns the new version; `None` if the version differs. Raises a `ValueError` if the value cannot be serialised.
         """
 
         def encrypt() -> str:

@@ -46,29 +46,18 @@ class Versioned:
 class Store(Protocol):
     """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    Every method may raise `StoreUnavailableError`, after a few seconds at most. In that case, it is unknown whether
-    the operation took effect.
+    Any method may raise a `StoreUnavailableError`, after a few seconds at most. Whether it took effect is then unknown.
     """
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes can use the store too."""
-        ...
-
-    @property
-    def generation(self) -> str:
-        """The last known generation, which changes when the store loses its content; empty if unknown."""
-        ...
+    is_shared: bool  # whether other processes can use the store too
+    generation: str  # the last known generation, which changes when the store loses its content; empty if unknown
 
     async def start(self) -> None:
         """Fetch the generation. This never raises, because an unavailable store may become available again."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Claim a key. Returns whether the key was free and the generation is unchanged.
-
-        The generation is compared because a key that the store has lost could otherwise be claimed twice.
-        """
+        """Claim a key. Returns whether it was free in this generation: a store that loses its keys would free them."""
         ...
 
     async def get(self, key: str) -> Versioned | None: ...
@@ -76,11 +65,7 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; with `if_version`, only if the key has that version (`ABSENT`: only if the key is missing).
-
-        Returns:
-            The new version; `None` if the key's version differs from `if_version`.
-        """
+        """Write a value; with `if_version`, only over that version (`ABSENT`: none). Returns the new one, or `None`."""
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...
@@ -92,10 +77,7 @@ class Store(Protocol):
     async def publish(self, channel: str, text: str) -> None: ...
 
     def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        """Receive messages published from now on, including this process's own.
-
-        `None` is yielded first, and whenever messages may have been lost.
-        """
+        """Receive messages from now on, including one's own; and `None` first, and whenever messages may be lost."""
         ...
 
     async def aclose(self) -> None: ...

@@ -8,11 +8,11 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 
@@ -154,7 +154,8 @@ class SqliteStore:
         try:
             database = self._open_database()
             # With IMMEDIATE, no other process writes between the reads and writes of `work`.
-            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):
+            with database:
+                database.execute("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
                 now = time.monotonic()
                 if writes and now > self._last_sweep + SWEEP_SECONDS:
                     self._last_sweep = now
@@ -199,7 +200,8 @@ class SqliteStore:
                     raise
                 time.sleep(0.01)
         database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose the record of a spent answer
-        with _transaction(database, "IMMEDIATE"):
+        with database:
+            database.execute("BEGIN IMMEDIATE")
             for statement in filter(str.strip, _TABLES.split(";")):
                 database.execute(statement)
             database.execute("INSERT OR IGNORE INTO generation VALUES (1, ?)", (new_version(),))
@@ -229,15 +231,3 @@ class SqliteStore:
         version, expires = new_version(), None if seconds is None else time.time() + seconds
         database.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", (key, value, version, expires))
         return version
-
-
-@contextmanager
-def _transaction(database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Generator[None]:
-    database.execute(f"BEGIN {kind}")
-    try:
-        yield
-    except BaseException:
-        with suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")

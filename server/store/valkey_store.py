@@ -67,10 +67,7 @@ return total
 
 
 class ValkeyStore:
-    """A store on a Valkey or Redis server.
-
-    `url` is `valkey://[USER@]HOST[:PORT][/DB]`, or `valkeys` for TLS; an empty `password` means none.
-    """
+    """A store at `valkey://[USER@]HOST[:PORT][/DB]`, or `valkeys` for TLS. An empty `password` means none."""
 
     is_shared = True
 

@@ -1,4 +1,1 @@
-"""Counters and traces, for operators who turn them on.
-
-If both are off, nothing here is imported. This package observes requests and upstreams, which do not depend on it.
-"""
+"""Counters and traces of requests and upstreams, which do not depend on it. Imported only if one of them is on."""

@@ -30,7 +30,6 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
 MAX_NAMES = 200  # maximum number of tools with their own label, and of prompts; all others share `OTHER`
 MAX_CODES = 50  # error codes with their own label; upstreams may choose codes freely
-STATES = tuple(state.value for state in UpstreamState)
 START_TIME: Final = time.time()
 Labels = tuple[str, ...]
 
@@ -164,16 +163,14 @@ class Metrics:
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():
             samples[name].append((labels, count))
-        for event, count in (("asked", ASKED.asked), ("answered", ASKED.answered)):
-            returned_count = self.counts["coretools_mcp_questions_total", (event,)]
-            total = samples["coretools_mcp_questions_total"]
-            total[:] = [sample for sample in total if sample[0] != (event,)] + [((event,), returned_count + count)]
+        questions, events = "coretools_mcp_questions_total", (("asked", ASKED.asked), ("answered", ASKED.answered))
+        samples[questions] = [((event,), self.counts[questions, (event,)] + count) for event, count in events]
         samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
         for upstream in router.pool.upstreams:
-            alias, now = upstream.alias, upstream.status.state.value
-            samples["coretools_mcp_upstream_state"] += [((alias, state), state == now) for state in STATES]
+            alias, now = upstream.alias, upstream.status.state
+            samples["coretools_mcp_upstream_state"] += [((alias, state.value), state is now) for state in UpstreamState]
             session_count = len(router.pool.sessions.get(upstream, ()))
             samples["coretools_mcp_upstream_sessions"].append(((alias,), session_count))
         for name, value in (await THREADS.run(_process_values)).items():

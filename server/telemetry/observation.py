@@ -93,7 +93,6 @@ class UpstreamObserver:
     upstream: UpstreamInfo
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Begin a request. Returns the parameters to send, and a callback for the response (`None` if none came)."""
         name = params.get("name")
         operation = Operation(method, version=self.upstream.version)
         if method == "tools/call":
@@ -123,7 +122,6 @@ class UpstreamObserver:
         return params, end
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """Record that the session is open, and return a callback for its end."""
         self.upstream.version = version
         telemetry = self.observation.telemetry
         return telemetry.time_upstream_session(self.upstream) if telemetry is not None else lambda: None

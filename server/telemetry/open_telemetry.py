@@ -120,13 +120,7 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Creates the spans of requests, and records their durations.
-
-    Args:
-        tracers: Creates spans.
-        meters: Creates histograms.
-        shutdowns: Functions that send the remaining spans and metrics. Each blocks, so it runs in its own thread.
-    """
+    """Creates the spans of requests, and records their durations. `shutdowns` send the last ones, and may block."""
 
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
@@ -184,10 +178,7 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream.
-
-        Returns the parameters, with the span's trace context in `_meta` instead of the caller's, and the span.
-        """
+        """Begin a span. Returns the parameters, with its trace context instead of the caller's, and the span."""
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
@@ -201,9 +192,8 @@ class Telemetry:
 
     def end_client_span(self, operation: Operation, span: Span, upstream: UpstreamInfo) -> None:
         _end(operation, span)
-        self._client.record(
-            operation.seconds, self._metric_attributes(operation) | _address_of(upstream), with_span(span, Context())
-        )
+        attributes = self._metric_attributes(operation) | _address_of(upstream)
+        self._client.record(operation.seconds, attributes, with_span(span, Context()))
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _network_of(ctx.http_request)
@@ -262,8 +252,8 @@ def _network_of(request: Request | None) -> dict[str, Any]:
 
 
 def _address_of(upstream: UpstreamInfo) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias}
-    attributes["network.transport"] = "tcp" if upstream.is_remote else "pipe"
+    transport = "tcp" if upstream.is_remote else "pipe"
+    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias, "network.transport": transport}
     if upstream.host:
         attributes["server.address"] = upstream.host
     if upstream.port is not None:

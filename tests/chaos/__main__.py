@@ -2,8 +2,8 @@
 
 python -m tests.chaos [--seed N] [--worlds N | --minutes N] [--transport NAME] [--fault TEXT] [--brief]
 
-Each seed is a world of its own. Of one that goes wrong, the plan is printed and the command that repeats it. Linux
-only, with the right to make namespaces and to mount in them.
+Each seed makes one world. If something goes wrong in it, its plan is printed, and the command that repeats it. Linux
+only, and only for users who may create namespaces and mount file systems in them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ INSIDE = "CHAOS_INSIDE"
 NOT_RUN = 77
 
 
-def alone() -> list[str] | None:
-    """What makes namespaces here; nothing where nothing may."""
+def namespace_command() -> list[str] | None:
+    """Return the command that creates the namespaces on this machine, or None if none can be created."""
     for words in (ALONE, [*ALONE[:1], "--user", "--map-root-user", *ALONE[1:]]):
         try:
             if subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0:
@@ -39,12 +39,12 @@ def alone() -> list[str] | None:
 
 
 def in_namespaces(module: str, work: Callable[[], Coroutine[None, None, int]]) -> int:
-    """Do some work as the first process of a namespace; this module is started in it again."""
+    """Do the work as the first process of a new namespace. For this, the module is run again inside it."""
     if os.environ.get(INSIDE):
         return asyncio.run(work())
-    words = alone()
+    words = namespace_command()
     if words is None:
-        print("not run: namespaces cannot be made here")
+        print("not run: namespaces cannot be created here")
         return NOT_RUN
     command = [*words, sys.executable, "-m", module, *sys.argv[1:]]
     return os.execvpe(words[0], command, {**os.environ, INSIDE: "1"})
@@ -54,52 +54,53 @@ def p99(values: list[float]) -> float:
     return sorted(values)[int(len(values) * 0.99)] if values else 0.0
 
 
-async def run(given: argparse.Namespace) -> int:
+async def run(options: argparse.Namespace) -> int:
     from tests.chaos.engine import carry_out
     from tests.chaos.plan import TRANSPORTS, plan_of
 
-    began, number, pings, failed = time.monotonic(), 0, list[float](), list[str]()
-    while time.monotonic() - began < given.minutes * 60 if given.minutes else number < given.worlds:
-        transport = TRANSPORTS[number % len(TRANSPORTS)] if given.brief and not given.transport else given.transport
-        plan = plan_of(given.seed + number, transport, given.fault, is_brief=given.brief)
+    start, number, pings, failures = time.monotonic(), 0, list[float](), list[str]()
+    while time.monotonic() - start < options.minutes * 60 if options.minutes else number < options.worlds:
+        in_turn = options.brief and not options.transport
+        transport = TRANSPORTS[number % len(TRANSPORTS)] if in_turn else options.transport
+        plan = plan_of(options.seed + number, transport, options.fault, is_brief=options.brief)
         number += 1
-        started = time.monotonic()
+        world_start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as name:
             report = await carry_out(plan, Path(name).resolve())
         pings += report.pings
         faults = ", ".join(event.fault for burst in plan.bursts for event in burst)
-        taken, (successes, errors, lost) = time.monotonic() - started, report.calls
-        calls = f"{successes} calls, {errors} errors, {lost} lost"
-        print(f"seed {plan.seed}: {plan.setting.transport}, {calls}, {taken:.0f} s: {faults}", flush=True)
-        if report.wrong:
-            failed.append(again(given, plan))
-            print(plan, *report.wrong, report.said, sep="\n")
-            print("repeat it with:", failed[-1], flush=True)
-    if failed:
-        print(f"{len(failed)} of {number} worlds went wrong:", *failed, sep="\n")
+        seconds, (successes, errors, lost_calls) = time.monotonic() - world_start, report.calls
+        calls = f"{successes} calls, {errors} errors, {lost_calls} lost"
+        print(f"seed {plan.seed}: {plan.setting.transport}, {calls}, {seconds:.0f} s: {faults}", flush=True)
+        if report.problems:
+            failures.append(repeat_command(options, plan))
+            print(plan, *report.problems, report.logs, sep="\n")
+            print("repeat it with:", failures[-1], flush=True)
+    if failures:
+        print(f"{len(failures)} of {number} worlds went wrong:", *failures, sep="\n")
         return 1
-    print(f"{number} worlds, nothing wrong; of {len(pings)} pings 99 % took {p99(pings):.0f} ms at most")
+    print(f"{number} worlds, nothing wrong; 99 % of {len(pings)} pings took at most {p99(pings):.0f} ms")
     return 0
 
 
-def again(given: argparse.Namespace, plan: Plan) -> str:
-    """The command that repeats a world."""
-    words = [f"--transport {plan.setting.transport}"] if given.transport or given.brief else []
-    words += [f"--fault '{given.fault}'"] if given.fault else []
-    words += ["--brief"] if given.brief else []
+def repeat_command(options: argparse.Namespace, plan: Plan) -> str:
+    """Return the command that repeats a world."""
+    words = [f"--transport {plan.setting.transport}"] if options.transport or options.brief else []
+    words += [f"--fault '{options.fault}'"] if options.fault else []
+    words += ["--brief"] if options.brief else []
     return " ".join([".venv/bin/python -m tests.chaos --seed", str(plan.seed), *words])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="of the first world")
-    parser.add_argument("--worlds", type=int, default=1, help="how many")
-    parser.add_argument("--minutes", type=float, default=0, help="as many as fit into so many minutes")
-    parser.add_argument("--transport", help="only worlds of this one")
-    parser.add_argument("--brief", action="store_true", help="small worlds, of each transport in turn")
-    parser.add_argument("--fault", help="only faults with this text in their name")
-    given = parser.parse_args()
-    return in_namespaces("tests.chaos", lambda: run(given))
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first world")
+    parser.add_argument("--worlds", type=int, default=1, help="number of worlds")
+    parser.add_argument("--minutes", type=float, default=0, help="keep starting worlds for this many minutes")
+    parser.add_argument("--transport", help="only worlds with this transport")
+    parser.add_argument("--brief", action="store_true", help="small worlds; the transports take turns")
+    parser.add_argument("--fault", help="only faults whose name contains this text")
+    options = parser.parse_args()
+    return in_namespaces("tests.chaos", lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Carries out a plan, and looks at everything after each burst and at the end."""
+"""Carries out a plan, and checks everything after each burst and at the end."""
 
 from __future__ import annotations
 
@@ -20,48 +20,50 @@ from tests.waiting import CEILING
 from tools.machine.threads import MAX_THREADS
 
 PAUSE = 0.15
-"""Seconds between two calls of one caller, at most: servers are to be at work, not machines."""
+"""Longest pause of a caller between two calls, in seconds. It keeps the servers busy, but not the machine."""
 LEFTOVER = re.compile(r"\.tmp$|\.new$|^\.coretools-|\.lock$|\.sock$")
-WORDS = re.compile(r"Traceback|was never (awaited|retrieved)|Exception ignored|ResourceWarning")
-"""What must not be in a log."""
-WANTING = re.compile(
+LOG_ERRORS = re.compile(r"Traceback|was never (awaited|retrieved)|Exception ignored|ResourceWarning")
+"""What no log may contain."""
+STARVATION = re.compile(
     r"(?:Exception ignored in[^\n]*\n)?Traceback[^\n]*\n(?: [^\n]*\n)+(MemoryError|OSError: \[Errno 24\].*)$",
     re.MULTILINE,
 )
-"""What Python and the event loop say of work without memory, or an accept without descriptors; it is tried again."""
+"""What Python and the event loop log if memory or descriptors run out; they try again."""
 WORLD_SECONDS = 1_800
+"""Time limit of a world."""
 MAY_FAIL = ("write shared", "edit shared")
-"""What is refused where somebody else has changed the file meanwhile."""
+"""The calls that are refused if another client has changed the file meanwhile."""
 SLACK = 16
-"""Kept connections and sessions of servers behind this one come with use, and so do threads, up to a bound each."""
+"""How far a count may grow: connections, upstream sessions and threads are kept once used, each up to a limit."""
 GROWTHS = 5
-"""What grows so often in a row grows for ever."""
+"""A count that grows this many times in a row is taken to grow for ever."""
 FIRST_SECONDS = 0.5
-"""Of load, before anything happens."""
+"""Seconds of load before the first fault can be over."""
 CRASHES = 3
-"""After so many ends an upstream is left alone for longer, which is an answer too."""
+"""After this many crashes, the server waits longer before it starts an upstream again; calls then fail."""
 
 
 @dataclass
 class Report:
-    """What has come of a plan.
+    """The outcome of a plan.
 
     Args:
-        wrong: What must not be, in words; nothing where all is well.
-        pings: Milliseconds of each.
-        calls: Successes, errors and lost calls.
+        problems: Descriptions of what went wrong.
+        pings: Durations of the pings, in milliseconds.
+        calls: Numbers of successes, errors and lost calls.
+        logs: The ends of the servers' logs.
     """
 
-    wrong: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
     pings: list[float] = field(default_factory=list[float])
     calls: tuple[int, int, int] = (0, 0, 0)
-    said: str = ""
+    logs: str = ""
 
 
 async def carry_out(plan: Plan, folder: Path) -> Report:
-    """Make the world of a plan, and let it happen."""
+    """Create the world of a plan, and carry out its bursts."""
     world = World(folder, plan.setting, random.Random(plan.seed))
-    wrong = world.tally.wrong
+    problems = world.tally.problems
     number = 0
     try:
         async with asyncio.timeout(WORLD_SECONDS):
@@ -70,112 +72,111 @@ async def carry_out(plan: Plan, folder: Path) -> Report:
             for burst in plan.bursts:
                 number += 1
                 await _burst(world, burst)
-                await _look(world)
-                if wrong:
+                await _check_world(world)
+                if problems:
                     break
-            await _end(world)
+            await _end_servers(world)
     except (WorldError, TimeoutError) as error:
-        wrong.append(f"{type(error).__name__}: {error}")
+        problems.append(f"{type(error).__name__}: {error}")
     finally:
-        if wrong:
-            wrong.insert(0, f"after burst {number}:")
+        if problems:
+            problems.insert(0, f"after burst {number}:")
         await world.end()
     counts = world.tally.counts.values()
-    successes, errors, lost = (sum(each[at] for each in counts) for at in range(3))
-    said = "\n".join(f"{server.name}: {server.text()[-3_000:]}" for server in world.servers)
-    return Report(wrong, world.tally.pings, (successes, errors, lost), said)
+    successes, errors, lost_calls = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    logs = "\n".join(f"{server.name}: {server.log_text()[-3_000:]}" for server in world.servers)
+    return Report(problems, world.tally.pings, (successes, errors, lost_calls), logs)
 
 
 async def _warm_up(world: World) -> None:
-    """Use everything once, and count what is there then."""
+    """Make every kind of call once, and take the counts of that moment as the baseline."""
 
     async def use(caller: Caller) -> None:
         for name in caller.kinds:
-            done = await caller.once(name)
-            if done is None and await caller.way.begin():  # its session was silent for too long
-                done = await caller.once(name)
-            if not done and name not in MAY_FAIL:
-                world.tally.wrong.append(f"{name} of {caller.way.name} fails before anything has happened")
+            is_good = await caller.once(name)
+            if is_good is None and await caller.client.connect():  # its session was idle for too long
+                is_good = await caller.once(name)
+            if not is_good and name not in MAY_FAIL:
+                world.tally.problems.append(f"{name} of {caller.client.name} fails before the first fault")
 
     await asyncio.gather(*map(use, world.callers))
     await _burst(world, ())
-    await _rest(world)
+    await _finish_jobs(world)
     for server in world.servers:
-        server.known = [server.counts() or {}]
+        server.counts_at_rest = [server.counts() or {}]
 
 
 async def _burst(world: World, burst: tuple[Event, ...]) -> None:
-    over = asyncio.Event()
+    is_over = asyncio.Event()
 
-    async def happen(event: Event) -> None:
+    async def carry_out_event(event: Event) -> None:
         await asyncio.sleep(event.at)
         async with FAULTS[event.fault].act(world, event.pick):
             await asyncio.sleep(event.hold)
 
-    callers = [asyncio.create_task(caller.run(PAUSE, over)) for caller in world.callers]
-    events = [asyncio.create_task(happen(event)) for event in burst]
+    callers = [asyncio.create_task(caller.run(PAUSE, is_over)) for caller in world.callers]
+    events = [asyncio.create_task(carry_out_event(event)) for event in burst]
     await asyncio.sleep(FIRST_SECONDS)
-    late = (await asyncio.wait(events, timeout=2 * CEILING))[1] if events else set[asyncio.Task[None]]()
-    over.set()
+    unfinished = (await asyncio.wait(events, timeout=2 * CEILING))[1] if events else set[asyncio.Task[None]]()
+    is_over.set()
     _, waiting = await asyncio.wait(callers, timeout=CEILING)
-    still_open = [each for way in world.ways for each in way.open.values()]
-    for task in (*late, *waiting):
+    open_requests = [request for client in world.clients for request in client.open_requests.values()]
+    for task in (*unfinished, *waiting):
         task.cancel()
-    if waiting or late:
-        await asyncio.wait([*waiting, *late])
-    if waiting or late:
-        world.tally.wrong.append(f"calls stay without an answer: {still_open}")
+    if waiting or unfinished:
+        await asyncio.wait([*waiting, *unfinished])
+    if waiting or unfinished:
+        world.tally.problems.append(f"calls stay without an answer: {open_requests}")
     for event, task in zip(burst, events, strict=True):
-        if task in late or task.exception() is not None:
-            world.tally.wrong.append(f"the fault {event.fault} could not be undone: {task}")
+        if task in unfinished or task.exception() is not None:
+            world.tally.problems.append(f"the fault {event.fault} could not be undone: {task}")
 
 
-async def _look(world: World) -> None:
-    """The server answers or has ended; nothing is left; no file is torn."""
-    wrong = world.tally.wrong
+async def _check_world(world: World) -> None:
+    """Check that each server answers or has ended, that nothing is left behind, and that no file is torn."""
+    problems = world.tally.problems
     for server in world.servers:
         if server.may_end and not await until(lambda server=server: not server.is_running()):
-            wrong.append(f"{server.name} was to end, and has not")
+            problems.append(f"{server.name} should have ended, but runs")
         elif not server.is_running():
             if not (server.may_end or (server.is_starved and server.end_code() == 1)):
-                wrong.append(f"{server.name} has ended by itself, with {server.end_code()}")
-            await _until_nothing_below(world, server)
+                problems.append(f"{server.name} ended unexpectedly, with exit code {server.end_code()}")
+            await _check_leftover_processes(world, server)
             await server.start()
-    for way in world.ways:
-        if way.is_lost and not await way.begin():
-            wrong.append(f"{way.name} is not served any more")
-    if wrong:
+    for client in world.clients:
+        if client.is_lost and not await client.connect():
+            problems.append(f"{client.name} cannot connect again")
+    if problems:
         return
-    await _rest(world)  # as many jobs may run as a client may have
-    await _answers(world, world.callers[0])
-    await _rest(world)
+    await _finish_jobs(world)  # otherwise the next calls could exceed the limit of background jobs
+    await _check_calls(world, world.callers[0])
+    await _finish_jobs(world)
     for server in world.servers:
-        await _counts(world, server)
-    _look_at_files(world)
-    for way in world.ways:
-        wrong += way.crossed
-        way.crossed.clear()
+        await _check_counts(world, server)
+    _check_files(world)
+    for client in world.clients:
+        problems += client.misrouted
+        client.misrouted.clear()
     for server in world.servers:
-        said = WANTING.sub("", server.text()) if server.was_limited else server.text()
-        if found := WORDS.search(said):
-            wrong.append(f"{server.name} says {found[0]}")
+        log = STARVATION.sub("", server.log_text()) if server.was_limited else server.log_text()
+        if match := LOG_ERRORS.search(log):
+            problems.append(f"{server.name} logged {match[0]}")
 
 
-async def _until_nothing_below(world: World, server: Server) -> None:
-    """What a server has started ends with it."""
+async def _check_leftover_processes(world: World, server: Server) -> None:
+    """Check that all processes that a server started have ended with it."""
 
-    def left() -> list[str]:
+    def leftovers() -> list[str]:
         world.reap()
-        others = {process.pid for process in world.others.values()}
-        living = {each.pid for each in world.servers if each.is_running()} | {each.client for each in world.servers}
+        roots = {process.pid for process in world.peers.values()} | {server.client_pid for server in world.servers}
+        roots |= {server.pid for server in world.servers if server.is_running()}
         table = processes()
-        roots = others | living
         return [
             f"{pid} {words}" for pid, (_, _, words) in table.items() if pid not in roots and not _is_below(pid, roots)
         ]
 
-    if not await until(lambda: not left()):
-        world.tally.wrong.append(f"{server.name} has left processes: {left()}")
+    if not await until(lambda: not leftovers()):
+        world.tally.problems.append(f"{server.name} has left processes: {leftovers()}")
 
 
 def _is_below(pid: int, roots: set[int]) -> bool:
@@ -185,8 +186,8 @@ def _is_below(pid: int, roots: set[int]) -> bool:
     return pid in roots
 
 
-async def _answers(world: World, caller: Caller) -> None:
-    """Every kind of call works again; a server behind this one may be away for as long as it says."""
+async def _check_calls(world: World, caller: Caller) -> None:
+    """Check that every kind of call works again, except calls to an upstream that crashed too often."""
     for name in caller.kinds:
         deadline = time.monotonic() + CEILING
         role = f"{name.removeprefix('upstream ')} upstream"
@@ -194,81 +195,81 @@ async def _answers(world: World, caller: Caller) -> None:
             if name in MAY_FAIL or world.deaths.get(role, 0) >= CRASHES:
                 break
             if time.monotonic() > deadline:
-                world.tally.wrong.append(f"{name} does not work again")
+                world.tally.problems.append(f"{name} does not work again")
                 return
-            if caller.way.is_lost:
-                await caller.way.begin()
+            if caller.client.is_lost:
+                await caller.client.connect()
             await asyncio.sleep(0.2)
 
 
-async def _rest(world: World) -> None:
-    """End the jobs, and wait until no command runs."""
-    for way, jobs in world.tally.jobs.items():
+async def _finish_jobs(world: World) -> None:
+    """Stop the background jobs, and wait until no command runs."""
+    for client, jobs in world.tally.jobs.items():
         for job in jobs:
-            if not way.is_lost:
-                await way.call("stop_background_job", {"job_id": job})
+            if not client.is_lost:
+                await client.call("stop_background_job", {"job_id": job})
     world.tally.jobs.clear()
     if not await until(lambda: not world.pids("command")):
         table = processes()
-        left = [table.get(pid) for pid in world.pids("command")]
-        world.tally.wrong.append(f"commands are left: {left}")
+        commands = [table.get(pid) for pid in world.pids("command")]
+        world.tally.problems.append(f"commands still run: {commands}")
 
 
-async def _counts(world: World, server: Server) -> None:
-    """Little more descriptors, threads and tasks than before, and not more each time."""
-    more: dict[str, tuple[int, int]] = {}
+async def _check_counts(world: World, server: Server) -> None:
+    """Check that descriptors, threads and tasks have hardly grown since the warm-up, and do not grow each time."""
+    growth: dict[str, tuple[int, int]] = {}
     deadline = time.monotonic() + CEILING
     while (now := server.counts()) is not None:
-        before = server.known[0]
-        more = {
-            name: (before.get(name, 0), count)
+        baseline = server.counts_at_rest[0]
+        growth = {
+            name: (baseline.get(name, 0), count)
             for name, count in now.items()
-            if count > before.get(name, 0) + (MAX_THREADS if name == "threads" else SLACK)
+            if count > baseline.get(name, 0) + (MAX_THREADS if name == "threads" else SLACK)
         }
-        if not more or time.monotonic() > deadline:
+        if not growth or time.monotonic() > deadline:
             break
         await asyncio.sleep(0.5)
     if now is None:
-        world.tally.wrong.append(f"{server.name} does not tell what it has")
+        world.tally.problems.append(f"{server.name} does not write its counts")
         return
-    if more:
-        world.tally.wrong.append(f"{server.name} has more than before: {more}")
-    server.known.append(now)
+    if growth:
+        world.tally.problems.append(f"{server.name} has grown: {growth}")
+    server.counts_at_rest.append(now)
     for name in now:
-        last = [each.get(name, 0) for each in server.known[1:][-GROWTHS:]]
-        if len(last) == GROWTHS and all(one < after for one, after in itertools.pairwise(last)):
-            world.tally.wrong.append(f"{server.name} has more each time: {name}, {last}")
+        latest = [counts.get(name, 0) for counts in server.counts_at_rest[1:][-GROWTHS:]]
+        if len(latest) == GROWTHS and all(count < next_count for count, next_count in itertools.pairwise(latest)):
+            world.tally.problems.append(f"{server.name} grows each time: {name}, {latest}")
 
 
-def _look_at_files(world: World) -> None:
-    wrong = world.tally.wrong
+def _check_files(world: World) -> None:
+    problems = world.tally.problems
     for path in world.root.iterdir():
         if path.name.startswith(("own-", "shared-")) and not is_whole(path.read_text()):
-            wrong.append(f"{path.name} is torn: {path.read_text()[:200]!r}")
+            problems.append(f"{path.name} is torn: {path.read_text()[:200]!r}")
     ledger = world.root / "ledger"
     lines = ledger.read_text().split() if ledger.exists() else []
     if len(lines) != len(set(lines)):
-        wrong.append("something that a person has allowed once was done twice")
+        problems.append("an action that a person allowed once was done twice")
 
 
-async def _end(world: World) -> None:
-    """All servers end; the next one finds everything free, and leaves nothing."""
-    wrong = world.tally.wrong
-    for way in world.ways:
-        await way.close()
+async def _end_servers(world: World) -> None:
+    """End all servers, and check that they leave neither processes nor files."""
+    problems = world.tally.problems
+    for client in world.clients:
+        await client.close()
     for server in world.servers:
         if world.setting.transport != "stdio" and server.is_running():
             os.kill(server.pid, signal.SIGTERM)
         if not await until(lambda server=server: not server.is_running()):
-            wrong.append(f"{server.name} does not end")
+            problems.append(f"{server.name} does not end")
         elif server.end_code() != 0:
-            wrong.append(f"{server.name} ends with {server.end_code()}")
-        await _until_nothing_below(world, server)
-    found = [
+            problems.append(f"{server.name} ends with exit code {server.end_code()}")
+        await _check_leftover_processes(world, server)
+    leftovers = [
         str(path.relative_to(world.folder))
         for disk in world.disks.values()
         for path in disk.rglob("*")
         if LEFTOVER.search(path.name)
     ]
-    if found:
-        wrong.append(f"files are left: {found}")
+    if leftovers:
+        problems.append(f"files are left: {leftovers}")

@@ -1,6 +1,6 @@
-"""Calls of every kind, each with a nonce that its answer has to repeat, and no other's.
+"""Calls of every kind. Each has a nonce; its answer must contain this nonce and no other.
 
-What is written is made from a nonce alone, so that of any file it can be told whether it is whole.
+Files are written with contents that follow from a nonce, so a test can tell whether a file is complete.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.ways import Json, Way
+from tests.chaos.clients import ChaosClient, Json
 
 NONCE = re.compile(r"[acdehl]\d+x[0-9a-f]{12}z")
 SHARED = 3
-"""Files that all clients write."""
+"""Number of files that all clients write to."""
 
 
-def whole(nonce: str, lines: int) -> str:
-    """What is written: whether a file is this can be seen from its first line."""
+def file_content(nonce: str, lines: int) -> str:
+    """Return the content of a file. Its first line tells what the rest must be."""
     return f"whole {nonce} {lines}\n" + f"{nonce}\n" * lines
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is what somebody has written, from its first byte to its last."""
+    """Return whether a text is exactly one `file_content`."""
     first = re.match(r"whole (\S+) (\d+)\n", text)
-    return first is not None and text == whole(first[1], int(first[2]))
+    return first is not None and text == file_content(first[1], int(first[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of some kind.
+    """One request.
 
     Args:
-        tool: The tool; a method of the protocol where it has a stroke.
-        arguments: What it is given.
-        repeats: Whether a success repeats the nonce.
-        is_alone: Whether the answer may hold no other nonce.
+        tool: Name of the tool, or a method of the protocol if it contains a slash.
+        arguments: The arguments of the tool or the parameters of the method.
+        has_nonce: Whether a successful answer contains the nonce.
+        has_only_own_nonce: Whether the answer must contain no other nonce.
     """
 
     tool: str
     arguments: Mapping[str, Any]
-    repeats: bool = True
-    is_alone: bool = True
+    has_nonce: bool = True
+    has_only_own_nonce: bool = True
 
 
 Kind = Callable[[Path, str, random.Random], Call]
@@ -68,25 +68,30 @@ def _own(root: Path, nonce: str) -> Path:
 
 @kind("ping")
 def _ping(_root: Path, _nonce: str, _rng: random.Random) -> Call:
-    return Call("ping/", {}, repeats=False)
+    return Call("ping/", {}, has_nonce=False)
 
 
 @kind("list")
 def _list(_root: Path, _nonce: str, _rng: random.Random) -> Call:
-    return Call("tools/list", {}, repeats=False)
+    return Call("tools/list", {}, has_nonce=False)
 
 
 @kind("write")
 def _write(root: Path, nonce: str, rng: random.Random) -> Call:
-    content = whole(nonce, rng.choice((3, 300, 10_000)))
-    return Call("write_file", {"file_path": str(_own(root, nonce)), "content": content}, repeats=False, is_alone=False)
+    content = file_content(nonce, rng.choice((3, 300, 10_000)))
+    return Call(
+        "write_file",
+        {"file_path": str(_own(root, nonce)), "content": content},
+        has_nonce=False,
+        has_only_own_nonce=False,
+    )
 
 
 @kind("write shared")
 def _write_shared(root: Path, nonce: str, rng: random.Random) -> Call:
     path = root / f"shared-{rng.randrange(SHARED)}.txt"
-    content = whole(nonce, rng.choice((2, 200, 5_000)))
-    return Call("write_file", {"file_path": str(path), "content": content}, repeats=False, is_alone=False)
+    content = file_content(nonce, rng.choice((2, 200, 5_000)))
+    return Call("write_file", {"file_path": str(path), "content": content}, has_nonce=False, has_only_own_nonce=False)
 
 
 @kind("edit shared")
@@ -94,13 +99,16 @@ def _edit_shared(root: Path, nonce: str, rng: random.Random) -> Call:
     path = root / f"shared-{rng.randrange(SHARED)}.txt"
     old = NONCE.search(path.read_text()) if path.exists() else None
     arguments = {"file_path": str(path), "old_string": old[0] if old else nonce, "new_string": nonce}
-    return Call("edit", {**arguments, "replace_all": True}, repeats=False, is_alone=False)
+    return Call("edit", {**arguments, "replace_all": True}, has_nonce=False, has_only_own_nonce=False)
 
 
 @kind("read shared")
 def _read_shared(root: Path, _nonce: str, rng: random.Random) -> Call:
     return Call(
-        "read_file", {"file_path": str(root / f"shared-{rng.randrange(SHARED)}.txt")}, repeats=False, is_alone=False
+        "read_file",
+        {"file_path": str(root / f"shared-{rng.randrange(SHARED)}.txt")},
+        has_nonce=False,
+        has_only_own_nonce=False,
     )
 
 
@@ -122,7 +130,7 @@ def _large_command(_root: Path, nonce: str, _rng: random.Random) -> Call:
 @kind("job")
 def _job(_root: Path, nonce: str, _rng: random.Random) -> Call:
     command = f"echo {nonce}; sleep 600 & sleep 600"
-    return Call("run_shell_command", {"command": command, "is_background": True}, repeats=False)
+    return Call("run_shell_command", {"command": command, "is_background": True}, has_nonce=False)
 
 
 @kind("question")
@@ -132,7 +140,7 @@ def _question(_root: Path, nonce: str, _rng: random.Random) -> Call:
 
 @kind("language server")
 def _language_server(root: Path, _nonce: str, _rng: random.Random) -> Call:
-    return Call("lsp", {"operation": "documentSymbol", "filePath": str(root / "a.fake")}, repeats=False)
+    return Call("lsp", {"operation": "documentSymbol", "filePath": str(root / "a.fake")}, has_nonce=False)
 
 
 def _upstream(alias: str) -> Kind:
@@ -151,52 +159,53 @@ for _alias in UPSTREAMS:
 
 @dataclass
 class Tally:
-    """What has become of calls.
+    """The outcomes of calls.
 
     Args:
-        wrong: What must not be, in words.
-        counts: Of each kind: successes, errors, lost.
-        pings: Milliseconds of each ping.
+        problems: Descriptions of what went wrong.
+        counts: Numbers of successes, errors and lost calls, keyed by the kind of call.
+        pings: Durations of the pings, in milliseconds.
+        jobs: Ids of the background jobs that each client started.
     """
 
-    wrong: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
     counts: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     pings: list[float] = field(default_factory=list[float])
-    jobs: dict[Way, list[str]] = field(default_factory=dict[Way, list[str]])
+    jobs: dict[ChaosClient, list[str]] = field(default_factory=dict[ChaosClient, list[str]])
 
 
 class Caller:
-    """Calls one after the other.
+    """Makes one call after the other.
 
     Args:
-        way: Over which.
+        client: The client that sends the calls.
         root: The workspace.
-        rng: Decides what is called.
-        tally: What has become of it.
+        rng: Decides which calls are made.
+        tally: Records the outcomes.
     """
 
-    def __init__(self, way: Way, root: Path, rng: random.Random, tally: Tally) -> None:
-        self.way, self._root, self._rng, self._tally = way, root, rng, tally
+    def __init__(self, client: ChaosClient, root: Path, rng: random.Random, tally: Tally) -> None:
+        self.client, self._root, self._rng, self._tally = client, root, rng, tally
 
     def nonce(self) -> str:
-        """One that nobody else has."""
-        return f"{self.way.name}x{self._rng.getrandbits(48):012x}z"
+        """Return a nonce that no other call has."""
+        return f"{self.client.name}x{self._rng.getrandbits(48):012x}z"
 
     async def once(self, name: str) -> bool | None:
-        """One call of a kind: whether it succeeded, or nothing where the connection was lost."""
+        """Make a call of a kind. Return whether it succeeded, or None if the connection was lost."""
         nonce = self.nonce()
         call = KINDS[name](self._root, nonce, self._rng)
-        began = time.perf_counter()
+        start = time.perf_counter()
         if "/" in call.tool:
-            answer = await self.way.ask(call.tool.rstrip("/"), call.arguments)
+            answer = await self.client.ask(call.tool.rstrip("/"), call.arguments)
         else:
-            answer = await self.way.call(call.tool, call.arguments, nonce)
+            answer = await self.client.call(call.tool, call.arguments, nonce)
         counts = self._tally.counts.setdefault(name, [0, 0, 0])
         if answer is None:
             counts[2] += 1
             return None
         if name == "ping":
-            self._tally.pings.append((time.perf_counter() - began) * 1000)
+            self._tally.pings.append((time.perf_counter() - start) * 1000)
         result: Json = answer.get("result", {})
         is_good = "result" in answer and not result.get("isError")
         counts[not is_good] += 1
@@ -204,29 +213,32 @@ class Caller:
         return is_good
 
     def judge(self, name: str, call: Call, nonce: str, answer: Json, *, is_good: bool) -> None:
-        wrong = self._tally.wrong
-        said = json.dumps(answer)
-        if call.is_alone and (others := set(NONCE.findall(said)) - {nonce}):
-            wrong.append(f"{name} of {nonce} has an answer with {others}: {said[:500]}")
-        # A command, by a fault, before it has printed anything.
-        is_killed = call.tool == "run_shell_command" and ("Exit Code: 137" in said or "Signal: SIG" in said)
-        if is_good and call.repeats and nonce not in said and "no matches" not in said.lower() and not is_killed:
-            wrong.append(f"{name} of {nonce} has the answer of something else: {said[:500]}")
+        problems = self._tally.problems
+        answer_text = json.dumps(answer)
+        if call.has_only_own_nonce and (other_nonces := set(NONCE.findall(answer_text)) - {nonce}):
+            problems.append(f"{name} of {nonce} has an answer with {other_nonces}: {answer_text[:500]}")
+        # A fault may kill a command before it has printed anything.
+        is_killed = call.tool == "run_shell_command" and (
+            "Exit Code: 137" in answer_text or "Signal: SIG" in answer_text
+        )
+        has_no_matches = "no matches" in answer_text.lower()
+        if is_good and call.has_nonce and nonce not in answer_text and not has_no_matches and not is_killed:
+            problems.append(f"{name} of {nonce} has the answer to another call: {answer_text[:500]}")
         if is_good and name == "job":
             job: str = answer["result"]["_meta"]["coretools-mcp/facts"]["jobId"]
-            self._tally.jobs.setdefault(self.way, []).append(job)
-        if re.search(r"Traceback|/server/\S+\.py", said):
-            wrong.append(f"{name} of {nonce} tells of what is inside: {said[:500]}")
+            self._tally.jobs.setdefault(self.client, []).append(job)
+        if re.search(r"Traceback|/server/\S+\.py", answer_text):
+            problems.append(f"{name} of {nonce} reveals internals: {answer_text[:500]}")
 
     @property
     def kinds(self) -> list[str]:
-        """What it may call."""
-        return [name for name in KINDS if name != "job" or self.way.is_lasting]
+        """The kinds of calls that this client can make."""
+        return [name for name in KINDS if name != "job" or self.client.has_session]
 
     async def run(self, seconds: float, until: asyncio.Event) -> None:
-        """Call again and again, with a way that is opened again where it is lost."""
+        """Make calls until the event is set, and connect again whenever the connection is lost."""
         while not until.is_set():
-            if self.way.is_lost and not await self.way.begin():
+            if self.client.is_lost and not await self.client.connect():
                 await asyncio.sleep(0.2)
                 continue
             await self.once(self._rng.choice(self.kinds))

@@ -1,4 +1,4 @@
-"""What a seed comes to: a world, and when what goes wrong in it. One seed is always the same plan."""
+"""Plans: a world, and the times of the faults in it. A seed always gives the same plan."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tests.chaos.world import Setting
 
 TRANSPORTS = ("stdio", "http", "sse", "lone", "replicas")
 LATEST = 1.0
-"""Seconds from the begin of a burst to its last fault."""
+"""Seconds from the start of a burst to its last fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fault.
+    """A fault, and when it happens.
 
     Args:
-        at: Seconds from the begin of its burst.
-        fault: Its name.
-        pick: Which one of those that it may act on, modulo their number.
+        at: Seconds from the start of its burst.
+        fault: The name of the fault.
+        pick: The number of its target, modulo the number of possible targets.
         hold: Seconds until it is undone.
     """
 
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A world, and bursts of faults; after each burst all is looked at."""
+    """A world, and bursts of faults. Everything is checked after each burst."""
 
     seed: int
     setting: Setting
@@ -49,28 +49,28 @@ class Plan:
 
 
 BRIEF = 2
-"""Bursts of a plan that is to cost little."""
+"""Number of bursts of a brief plan."""
 
 
 def plan_of(seed: int, transport: str | None = None, fault: str | None = None, *, is_brief: bool = False) -> Plan:
-    """The plan of a seed; where wanted of one transport, with one fault alone, or with few callers and bursts."""
+    """Return the plan of a seed, optionally with one transport, only some faults, or few callers and bursts."""
     rng = random.Random(seed)
-    drawn = rng.choice(TRANSPORTS)
+    random_transport = rng.choice(TRANSPORTS)
     setting = Setting(
-        transport or drawn, rng.choice(("off", "auto")), rng.choice(("host", "none")), rng.choice((3, 6, 10))
+        transport or random_transport, rng.choice(("off", "auto")), rng.choice(("host", "none")), rng.choice((3, 6, 10))
     )
-    names = [name for name, each in FAULTS.items() if setting.transport in each.transports]
+    names = [name for name, candidate in FAULTS.items() if setting.transport in candidate.transports]
     if fault is not None:
         names = [name for name in names if fault in name]
 
     def burst() -> tuple[Event, ...]:
-        drawn = [
+        events = [
             Event(round(rng.random() * LATEST, 2), rng.choice(names), rng.randrange(100), round(rng.random() * 1.5, 2))
             for _ in range(rng.choice((1, 1, 2, 3)))
         ]
-        return tuple(sorted(drawn, key=lambda event: event.at))
+        return tuple(sorted(events, key=lambda event: event.at))
 
-    # Sometimes the same again and again: what it leaves each time adds up.
+    # Sometimes all bursts are the same: what a fault leaves behind adds up.
     bursts = (burst(),) * 6 if rng.random() < 0.2 else tuple(burst() for _ in range(rng.choice((2, 3, 4))))
     if is_brief:
         return Plan(seed, replace(setting, callers=2), bursts[:BRIEF])

@@ -1,4 +1,4 @@
-"""The short form of the chaos: a few small worlds, the same each time; and whether it would see what goes wrong."""
+"""A short chaos run: a few small worlds, the same each time. Other tests check that it would notice problems."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import NOT_RUN
-from tests.chaos.load import Call, Caller, Tally, is_whole, whole
+from tests.chaos.clients import Json, SessionClient
+from tests.chaos.load import Call, Caller, Tally, file_content, is_whole
 from tests.chaos.plan import plan_of
-from tests.chaos.ways import Json, SessionWay
 from tests.harness import ROOT
 from tests.interaction.replicas.scene import needs_redis
 from tests.processes import needs_proc
@@ -22,15 +22,15 @@ WORLDS = 5
 """One of each transport."""
 
 SEED = 15_524
-"""Of those that cost little, one with many kinds of faults."""
+"""Seed of the first world; these brief worlds have many kinds of faults."""
 
 
 def run(module: str, *options: str) -> None:
     command = [sys.executable, "-m", module, *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", errors="replace", check=False)
-    if done.returncode == NOT_RUN:
-        pytest.skip("not run: namespaces cannot be made here")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    if result.returncode == NOT_RUN:
+        pytest.skip("not run: namespaces cannot be created here")
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
 @needs_proc
@@ -55,29 +55,35 @@ def test_a_seed_is_always_the_same_plan() -> None:
     assert len({str(plan_of(seed)) for seed in range(100)}) == 100
 
 
-WHOLE = whole("a1x0123456789abz", 3)
+CONTENT = file_content("a1x0123456789abz", 3)
 
 
 @each_of(
-    ("text", "is_so"),
-    [(WHOLE, True), (WHOLE[:-1], False), ("", False), (WHOLE + WHOLE, False), (WHOLE.replace("\n", "\0", 2), False)],
+    ("text", "is_complete"),
+    [
+        (CONTENT, True),
+        (CONTENT[:-1], False),
+        ("", False),
+        (CONTENT + CONTENT, False),
+        (CONTENT.replace("\n", "\0", 2), False),
+    ],
 )
 @pytest.mark.requirement("chaos.repeatable")
-def test_a_file_that_is_not_what_one_writer_wrote_is_seen(text: str, is_so: bool) -> None:
-    assert is_whole(text) is is_so
+def test_an_incomplete_or_mixed_file_is_noticed(text: str, is_complete: bool) -> None:
+    assert is_whole(text) is is_complete
 
 
 OWN, OTHER = "h1x0123456789abz", "h2x0123456789abz"
 
 
 @each_of(
-    ("said", "are_wrong"),
+    ("text", "problem_count"),
     [(OWN, 0), (f"{OWN} {OTHER}", 1), (OTHER, 2), ("", 1), ('File "/server/app.py", line 3', 2)],
 )
 @pytest.mark.requirement("chaos.repeatable")
-def test_an_answer_of_another_call_is_seen(said: str, are_wrong: int) -> None:
+def test_an_answer_to_another_call_is_noticed(text: str, problem_count: int) -> None:
     tally = Tally()
-    caller = Caller(SessionWay("h1", "", ""), Path("/"), random.Random(1), tally)
-    answer: Json = {"id": 1, "result": {"content": [{"type": "text", "text": said}]}}
+    caller = Caller(SessionClient("h1", "", ""), Path("/"), random.Random(1), tally)
+    answer: Json = {"id": 1, "result": {"content": [{"type": "text", "text": text}]}}
     caller.judge("command", Call("run_shell_command", {}), OWN, answer, is_good=True)
-    assert len(tally.wrong) == are_wrong
+    assert len(tally.problems) == problem_count

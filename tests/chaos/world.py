@@ -1,7 +1,7 @@
-"""A world: servers, the servers behind them, clients, and folders on disks of their own.
+"""A world: servers, their upstreams, clients, and folders on file systems of their own.
 
-It lives in a process namespace whose first process is this one, so that what anyone leaves becomes its child, and
-whatever happens all of it ends with it.
+This process is the first of a process namespace: orphaned processes become its children, and all processes of the world
+end with it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.background_servers import free_port
-from tests.chaos.load import Caller, Tally, whole
-from tests.chaos.ways import LoneWay, SessionWay, SseWay, StdioWay, Way
+from tests.chaos.clients import ChaosClient, SessionClient, SseClient, StatelessClient, StdioClient
+from tests.chaos.load import Caller, Tally, file_content
 from tests.waiting import CEILING
 
 HERE = Path(__file__).resolve().parent
@@ -31,41 +31,41 @@ PEERS = HERE.parent / "peers"
 TOKEN = "token-of-the-clients-of-a-chaotic-world"
 DISK = "32m"
 SESSION_IDLE_MS = 10_000
-"""Sessions of clients that just go end by it."""
+"""Idle time after which sessions of vanished clients end."""
 SERVING = re.compile(r"serving MCP at (http://\S+?),")
 AS_A_CLIENT = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
-"""Stands for the client over stdio, so that one can be killed."""
+"""A program that stands for the client over stdio, so that a fault can kill it."""
 
 
 async def until(condition: Callable[[], object], seconds: float = CEILING) -> bool:
-    """Wait until something has come true; whether it has."""
+    """Wait until a condition is true. Return whether it became true in time."""
     deadline = time.monotonic() + seconds
-    while not (found := bool(condition())) and time.monotonic() < deadline:
+    while not (is_true := bool(condition())) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
-    return found
+    return is_true
 
 
 def processes() -> dict[int, tuple[int, str, str]]:
-    """All of the namespace but this one and those that only wait to be reaped: parent, state, command line."""
-    found: dict[int, tuple[int, str, str]] = {}
+    """Return parent, state and command line of the namespace's processes, except this one and zombies, keyed by id."""
+    table: dict[int, tuple[int, str, str]] = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
             state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
             words = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if state != "Z" and int(name) != os.getpid():
-                found[int(name)] = (int(parent), state, words)
-    return found
+                table[int(name)] = (int(parent), state, words)
+    return table
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a world is made of.
+    """The parameters of a world.
 
     Args:
-        transport: How clients reach it; `lone` are requests of 2026-07-28 over HTTP, `replicas` those to two servers.
-        sandbox: Whether commands run in one.
-        network: What commands have of it.
-        callers: How many call at once.
+        transport: How clients connect. `lone`: 2026-07-28 requests over HTTP; `replicas`: HTTP with two servers.
+        sandbox: The setting `shell.sandbox`.
+        network: The setting `shell.network`.
+        callers: Number of concurrent callers.
     """
 
     transport: str
@@ -75,11 +75,11 @@ class Setting:
 
 
 class Server:
-    """One of ours.
+    """A server under test.
 
     Args:
-        world: Where it runs.
-        name: What it is called.
+        world: The world in which it runs.
+        name: Its name in reports.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -88,14 +88,14 @@ class Server:
         self.pid = 0
         self.url = ""
         self.may_end = False
-        self.is_starved = False  # it had little memory for a while, and may end for want of it
-        self.was_limited = False  # in memory or descriptors, in any of its runs
+        self.is_starved = False  # it had little memory for a while, and may have ended because of that
+        self.was_limited = False  # whether a fault limited its memory or descriptors, in any of its runs
         self.starts = 0
-        self.known: list[dict[str, int]] = []
+        self.counts_at_rest: list[dict[str, int]] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """Start it; over stdio with the way of its client."""
+        """Start the server; over stdio, also its client."""
         world, setting = self.world, self.world.setting
         state = world.disks["state"] / self.name
         environment = {
@@ -110,97 +110,99 @@ class Server:
         }
         command = [sys.executable, "-P", "-W", "error", str(SERVER), "serve", "--config", str(world.config)]
         command += ["--workspace", str(world.root), "--approval-mode", "yolo"]
-        self.known = self.known[:1]
+        self.counts_at_rest = self.counts_at_rest[:1]
         self.may_end = self.is_starved = False
         self.pid, self.starts = 0, self.starts + 1
         with self.log.open("ab") as log:
             if setting.transport == "stdio":
-                theirs, writing = os.pipe()
-                reading, other = os.pipe()
+                server_input, writing = os.pipe()
+                reading, server_output = os.pipe()
                 command = [sys.executable, "-I", "-S", "-c", AS_A_CLIENT, *command]
-                self._process = subprocess.Popen(command, stdin=theirs, stdout=other, stderr=log, env=environment)
-                os.close(theirs)
-                os.close(other)
-                way = StdioWay(f"a{self.starts}", writing, reading)
-                world.use(way)
-                greeted = asyncio.create_task(way.begin())
-                client = self._process.pid
-                await until(lambda: self._find(client) or greeted.done())
-                if not await greeted:
-                    raise WorldError(f"{self.name} does not start: {self.text()[-2000:]}")
+                self._process = subprocess.Popen(
+                    command, stdin=server_input, stdout=server_output, stderr=log, env=environment
+                )
+                os.close(server_input)
+                os.close(server_output)
+                client = StdioClient(f"a{self.starts}", writing, reading)
+                world.use(client)
+                connecting = asyncio.create_task(client.connect())
+                client_pid = self._process.pid
+                await until(lambda: self._find(client_pid) or connecting.done())
+                if not await connecting:
+                    raise WorldError(f"{self.name} does not start: {self.log_text()[-2000:]}")
                 return
             port = self.url.rpartition(":")[2] or "0"
             command += ["--transport", "http", "--port", port]
-            said = len(SERVING.findall(self.text()))
+            earlier_starts = len(SERVING.findall(self.log_text()))
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment
             )
             self.pid = self._process.pid
-            if not await until(lambda: len(SERVING.findall(self.text())) > said or not self.is_running()):
-                raise WorldError(f"{self.name} does not start: {self.text()[-2000:]}")
-            found = SERVING.findall(self.text())
-            if len(found) == said:
-                raise WorldError(f"{self.name} does not start: {self.text()[-2000:]}")
-            self.url = found[-1]
+            if not await until(lambda: len(SERVING.findall(self.log_text())) > earlier_starts or not self.is_running()):
+                raise WorldError(f"{self.name} does not start: {self.log_text()[-2000:]}")
+            urls = SERVING.findall(self.log_text())
+            if len(urls) == earlier_starts:
+                raise WorldError(f"{self.name} does not start: {self.log_text()[-2000:]}")
+            self.url = urls[-1]
 
-    def _find(self, client: int) -> bool:
+    def _find(self, client_pid: int) -> bool:
         for pid, (parent, _, words) in processes().items():
-            if parent == client and str(SERVER) in words:
+            if parent == client_pid and str(SERVER) in words:
                 self.pid = pid
         return self.pid != 0
 
     @property
-    def client(self) -> int:
-        """Over stdio, the process that has started it."""
+    def client_pid(self) -> int:
+        """Over stdio, the id of the process that started the server; otherwise 0."""
         return self._process.pid if self._process is not None and self._process.pid != self.pid else 0
 
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the server has not ended."""
         return self._process is not None and (self._process.poll() is None or self.pid in processes())
 
     def end_code(self) -> int | None:
-        """How it has ended; a client that was killed cannot tell."""
+        """Return the exit code. It is wrong if the client over stdio was killed."""
         assert self._process is not None
         return self._process.poll()
 
-    def text(self) -> str:
-        """What it has said to people."""
+    def log_text(self) -> str:
+        """Return the server's log."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def counts(self) -> dict[str, int] | None:
-        """Descriptors, threads, children, and tasks by what they run; nothing where it does not tell."""
-        told = self.world.folder / f"counts.{self.pid}"
-        told.unlink(missing_ok=True)
+        """Count tasks, threads and descriptors, keyed by kind. Return None if the server does not answer."""
+        counts_file = self.world.folder / f"counts.{self.pid}"
+        counts_file.unlink(missing_ok=True)
         try:
             os.kill(self.pid, signal.SIGUSR2)
             deadline = time.monotonic() + 10
-            while not told.exists():
+            while not counts_file.exists():
                 if time.monotonic() > deadline:
                     return None
                 time.sleep(0.01)
-            found = {f"task {name}": count for name, count in json.loads(told.read_text()).items()}
-            found["threads"] = len(os.listdir(f"/proc/{self.pid}/task"))
+            counts = {f"task {name}": count for name, count in json.loads(counts_file.read_text()).items()}
+            counts["threads"] = len(os.listdir(f"/proc/{self.pid}/task"))
             for name in os.listdir(f"/proc/{self.pid}/fd"):
                 with suppress(FileNotFoundError):
-                    what = os.readlink(f"/proc/{self.pid}/fd/{name}").partition(":[")[0]
-                    what = "open file" if what.startswith("/") else f"open {what}"
-                    found[what] = found.get(what, 0) + 1
+                    link = os.readlink(f"/proc/{self.pid}/fd/{name}").partition(":[")[0]
+                    kind = "open file" if link.startswith("/") else f"open {link}"
+                    counts[kind] = counts.get(kind, 0) + 1
         except OSError:
             return None
-        return found
+        return counts
 
 
 class WorldError(Exception):
-    """The world itself does not come about, or does not come to rest."""
+    """The world cannot be created."""
 
 
 class World:
-    """All of it.
+    """Servers, upstreams and clients.
 
     Args:
-        folder: Where it is.
-        setting: What it is made of.
-        rng: Decides what is called.
+        folder: The folder of all files.
+        setting: The parameters.
+        rng: Decides which calls are made.
     """
 
     def __init__(self, folder: Path, setting: Setting, rng: random.Random) -> None:
@@ -210,15 +212,15 @@ class World:
         self.config = folder / "config.json"
         self.tally = Tally()
         self.callers: list[Caller] = []
-        self.ways: list[Way] = []
+        self.clients: list[ChaosClient] = []
         names = ("r1", "r2") if setting.transport == "replicas" else ("server",)
         self.servers = [Server(self, name) for name in names]
-        self.others: dict[str, subprocess.Popen[bytes]] = {}
+        self.peers: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
         self.deaths: dict[str, int] = {}
 
     async def begin(self) -> None:
-        """Make it."""
+        """Create the world, and start everything."""
         for disk in self.disks.values():
             disk.mkdir()
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)], check=True)
@@ -227,21 +229,21 @@ class World:
         self.set_clock(0)
         (self.root / "a.fake").write_text("one\ntwo wrong\n")
         for number in range(3):
-            (self.root / f"shared-{number}.txt").write_text(whole("a0x000000000000z", 5))
+            (self.root / f"shared-{number}.txt").write_text(file_content("a0x000000000000z", 5))
         for role in ("web upstream", "old upstream", *(("store",) if self.has_store else ())):
-            await self.start_other(role)
+            await self.start_peer(role)
         self.config.write_text(json.dumps(self._settings()))
         for server in self.servers:
             await server.start()
-        await self._begin_ways()
+        await self._connect_clients()
 
     @property
     def has_store(self) -> bool:
-        """Whether its servers share one."""
+        """Whether the servers share a store."""
         return self.setting.transport == "replicas"
 
     def _settings(self) -> dict[str, object]:
-        trusted = {"trust": True, "protocol": "legacy"}
+        common = {"trust": True, "protocol": "legacy"}
         python = [sys.executable, "-I", "-S"]
         upstream = str(PEERS / "echoing_upstream.py")
         web, old = (f"http://127.0.0.1:{self.ports[f'{name} upstream']}" for name in ("web", "old"))
@@ -252,9 +254,9 @@ class World:
         }
         settings: dict[str, object] = {
             "mcpServers": {
-                "pipe": {"command": python[0], "args": [*python[1:], upstream, "stdio"], **trusted},
-                "web": {"url": f"{web}/mcp", "type": "http", **trusted},
-                "old": {"url": f"{old}/sse", "type": "sse", **trusted},
+                "pipe": {"command": python[0], "args": [*python[1:], upstream, "stdio"], **common},
+                "web": {"url": f"{web}/mcp", "type": "http", **common},
+                "old": {"url": f"{old}/sse", "type": "sse", **common},
             },
             "shell": {"sandbox": self.setting.sandbox, "network": self.setting.network, "timeout": 20_000},
             "permissions": {"ask": ["run_shell_command(tee *)"]},
@@ -273,8 +275,8 @@ class World:
             settings["store"] = {"url": f"valkey://127.0.0.1:{self.ports['store']}/0"}
         return settings
 
-    async def start_other(self, role: str) -> None:
-        """Start a server of somebody else, where it was before if it was anywhere."""
+    async def start_peer(self, role: str) -> None:
+        """Start a peer (an upstream or the store), on its earlier port if it has run before."""
         port = self.ports.get(role, 0)
         upstream = [sys.executable, "-I", "-S", str(PEERS / "echoing_upstream.py")]
         if role == "store":
@@ -284,58 +286,58 @@ class World:
         else:
             command = [*upstream, {"web upstream": "http", "old upstream": "sse"}[role], str(port)]
         log = (self.folder / f"{role}.log").open("wb")
-        process = self.others[role] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = self.peers[role] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         log.close()
         if role != "store":
-            said = self.folder / f"{role}.log"
-            if not await until(lambda: "\n" in said.read_text() or process.poll() is not None):
+            log_file = self.folder / f"{role}.log"
+            if not await until(lambda: "\n" in log_file.read_text() or process.poll() is not None):
                 raise WorldError(f"{role} does not start")
-            words = said.read_text().split()
-            if not words and port:  # killed again before it was up: that fault starts it once more
+            words = log_file.read_text().split()
+            if not words and port:  # another fault killed it meanwhile, and will start it again
                 return
             port = int(words[1])
         elif not await until(lambda: _answers(port)):
             raise WorldError(f"{role} does not start")
         self.ports[role] = port
 
-    async def _begin_ways(self) -> None:
+    async def _connect_clients(self) -> None:
         transport, urls = self.setting.transport, [server.url for server in self.servers]
         token = TOKEN if self.has_store else ""
         for number in range(self.setting.callers):
             if transport == "stdio":
-                way = self.ways[0]
+                client = self.clients[0]
             elif transport == "lone" or (transport == "replicas" and number % 2):
-                way = LoneWay(f"l{number}", urls, token)
+                client = StatelessClient(f"l{number}", urls, token)
             elif transport == "sse":
-                way = SseWay(f"e{number}", urls[0], token)
+                client = SseClient(f"e{number}", urls[0], token)
             else:
-                way = SessionWay(f"h{number}", urls[number % len(urls)], token)
+                client = SessionClient(f"h{number}", urls[number % len(urls)], token)
             if transport != "stdio":
-                self.ways.append(way)
-                if not await way.begin():
-                    raise WorldError(f"{way.name} is not served: {self.servers[0].text()[-2000:]}")
-            self.callers.append(Caller(way, self.root, random.Random(self.rng.random()), self.tally))
+                self.clients.append(client)
+                if not await client.connect():
+                    raise WorldError(f"{client.name} cannot connect: {self.servers[0].log_text()[-2000:]}")
+            self.callers.append(Caller(client, self.root, random.Random(self.rng.random()), self.tally))
 
-    def use(self, way: StdioWay) -> None:
-        """Take the only way that there is to a server over stdio."""
-        for old in self.ways:
-            self.tally.wrong += old.crossed
-        self.ways = [way]
+    def use(self, client: StdioClient) -> None:
+        """Make this the only client, over stdio, and give it to all callers."""
+        for old in self.clients:
+            self.tally.problems += old.misrouted
+        self.clients = [client]
         for caller in self.callers:
-            caller.way = way
+            caller.client = client
 
     def set_clock(self, offset: float) -> None:
-        """Set the clock of all servers."""
+        """Set by how many seconds the clocks of all servers are wrong."""
         (self.folder / "offset").write_text(str(offset))
         for server in self.servers:
             if server.pid in processes():
                 os.kill(server.pid, signal.SIGUSR2)
 
     def pids(self, role: str) -> list[int]:
-        """The processes that do something, in the order in which they were started."""
-        return sorted(self._found(role))
+        """Return the ids of the processes with a role, in ascending order."""
+        return sorted(self._pids(role))
 
-    def _found(self, role: str) -> Iterator[int]:
+    def _pids(self, role: str) -> Iterator[int]:
         table = processes()
         servers = {server.pid for server in self.servers if server.pid}
         brokers = {pid for pid, (parent, _, words) in table.items() if parent in servers and "broker.py" in words}
@@ -344,7 +346,7 @@ class World:
             case "server":
                 yield from servers & set(table)
             case "client":
-                yield from (server.client for server in self.servers if server.client in table)
+                yield from (server.client_pid for server in self.servers if server.client_pid in table)
             case "watchdog":
                 yield from (
                     pid for pid, (parent, _, words) in table.items() if parent in servers and str(SERVER) in words
@@ -360,20 +362,24 @@ class World:
             case "pipe upstream":
                 yield from (pid for pid, (_, _, words) in table.items() if "echoing_upstream.py stdio" in words)
             case "command":
-                below = set(supervisors)
+                descendants = set(supervisors)
                 for _ in range(8):
-                    below |= {pid for pid, (parent, _, _) in table.items() if parent in below}
-                mine = {"language_server.py", "echoing_upstream.py", "broker.py"}
-                yield from (pid for pid in below - supervisors if not any(word in table[pid][2] for word in mine))
+                    descendants |= {pid for pid, (parent, _, _) in table.items() if parent in descendants}
+                other_programs = {"language_server.py", "echoing_upstream.py", "broker.py"}
+                yield from (
+                    pid
+                    for pid in descendants - supervisors
+                    if not any(word in table[pid][2] for word in other_programs)
+                )
             case _:
-                yield from (process.pid for process in (self.others[role],) if process.poll() is None)
+                yield from (process.pid for process in (self.peers[role],) if process.poll() is None)
 
     async def end(self) -> None:
-        """Close what is open here; the processes are asked before."""
-        for way in self.ways:
-            await way.close()
-            self.tally.wrong += way.crossed
-        for process in self.others.values():
+        """Disconnect the clients, kill all processes, and unmount the file systems."""
+        for client in self.clients:
+            await client.close()
+            self.tally.problems += client.misrouted
+        for process in self.peers.values():
             process.kill()
             process.wait()
         for pid in processes():
@@ -384,11 +390,11 @@ class World:
             subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
 
     def reap(self) -> None:
-        """Let go of what others have left here, and is over."""
-        known = {process.pid for process in self.others.values()}
-        known |= {server.client or server.pid for server in self.servers}
+        """Reap orphaned processes that have ended."""
+        own_children = {process.pid for process in self.peers.values()}
+        own_children |= {server.client_pid or server.pid for server in self.servers}
         for name in filter(str.isdecimal, os.listdir("/proc")):
-            if int(name) not in known and int(name) != os.getpid():
+            if int(name) not in own_children and int(name) != os.getpid():
                 with suppress(OSError):
                     os.waitpid(int(name), os.WNOHANG)
 

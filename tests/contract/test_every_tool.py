@@ -19,7 +19,7 @@ from server.requests.protocol_mapping import tool_to_wire
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
-from tests.processes import Plain
+from tests.processes import NoSandbox
 from tests.tables import all_cases
 from tests.unit.web.fetching import opener_for
 from tools.agents import AgentCommand
@@ -88,7 +88,7 @@ def nothing_hidden(_workspace: object, _rights: object) -> tuple[FileRestriction
     return NO_RESTRICTIONS, ""
 
 
-class Held(Plain):
+class Held(NoSandbox):
     """A sandbox, as far as anybody is told."""
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
@@ -179,7 +179,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     broker = BrokeredStarter()
     options = ShellOptions({"PATH": os.defpath})
     folders = PrivateFolders(str(tmp_path))
-    runner = CommandRunner(broker, Plain(), options, folders)
+    runner = CommandRunner(broker, NoSandbox(), options, folders)
     jobs = JobTable()
     async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:
         OUTSIDE.fetcher, OUTSIDE.page = PageFetcher(opener_for(site)), site.url()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.forked_commands import run_forked
 from tests.harness import PEERS, command_line, stdio_upstream
-from tests.processes import carrying, marked
+from tests.processes import environment_with_mark, pids_with_mark
 
 
 @pytest.fixture
@@ -344,11 +344,15 @@ def test_doctor_warns_of_packages_without_a_version_and_of_odd_tools(home: Path,
 @pytest.mark.requirement("cli.doctor")
 def test_doctor_ends_a_server_that_does_not_want_to_end(home: Path) -> None:
     mark = uuid4().hex
-    entry = {"command": sys.executable, "args": [str(PEERS / "clinging_upstream.py")], "env": marked(mark)}
+    entry = {
+        "command": sys.executable,
+        "args": [str(PEERS / "clinging_upstream.py")],
+        "env": environment_with_mark(mark),
+    }
     write(settings_of(home), {"mcpServers": {"clinging": entry}})
     found = findings(run(home, "doctor", "--json"))
     assert found["server clinging"]["text"].endswith("1 tool")
-    assert carrying(mark) == []
+    assert pids_with_mark(mark) == []
 
 
 @pytest.mark.requirement("rules.names-at-start")

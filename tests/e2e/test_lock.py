@@ -13,7 +13,7 @@ from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
-from tests.interaction.relay.clients import listing
+from tests.interaction.relay.clients import listing_entry
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ class Setup:
     def __init__(self, folder: Path) -> None:
         self.orders = folder / "orders.json"
         self.path = folder / LOCK_NAME
-        self.servers = {"up": listing("up", orders=str(self.orders))}
+        self.servers = {"up": listing_entry("up", orders=str(self.orders))}
         self.config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": self.servers})
         self.lists(tool("find"), tool("keep"))
 
@@ -99,7 +99,7 @@ def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_the
 @pytest.mark.requirement("lock.command")
 def test_lock_approves_one_server_by_its_name_and_one_line_stands_for_many_tools(setup: Setup) -> None:
     setup.run("lock")
-    other = {**setup.servers, "other": listing("other", tools=[tool(f"t{number}") for number in range(5)])}
+    other = {**setup.servers, "other": listing_entry("other", tools=[tool(f"t{number}") for number in range(5)])}
     write_config(setup.config.parent, {"tools": {"builtIn": False}, "mcpServers": other})
     setup.lists(tool("find", description="New."), tool("keep"))
     shown = setup.run("lock", "--approve", "other", "--yes")

@@ -36,7 +36,7 @@ from tests.harness import (
     stdio_upstream,
     write_config,
 )
-from tests.running_servers import LEFT, ask, runtime_folder, served, sockets, status_of
+from tests.running_servers import STALE_SOCKET, ask, runtime_folder, served, sockets, status_of
 from tests.tables import all_cases
 from tests.waiting import pause, until
 
@@ -294,19 +294,19 @@ async def test_a_link_of_somebody_else_is_not_followed_and_files_are_never_remov
     root, elsewhere = tmp_path / "project", runtime / "elsewhere"
     root.mkdir()
     elsewhere.mkdir(mode=0o700)
-    (elsewhere / LEFT).write_text("a database of somebody")
+    (elsewhere / STALE_SOCKET).write_text("a database of somebody")
     (runtime / "coretools-mcp").symlink_to(elsewhere)
     environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
     parameters = StdioServerParameters(command=sys.executable, args=forked(server_arguments(root, None)), env=environ)
     async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
         await client.list_tools()
         await ask(runtime, "status")
-        assert [path.name for path in elsewhere.iterdir()] == [LEFT]
+        assert [path.name for path in elsewhere.iterdir()] == [STALE_SOCKET]
         (runtime / "coretools-mcp").unlink()
         (runtime / "coretools-mcp").mkdir(mode=0o700)
-        (runtime / "coretools-mcp" / LEFT).write_text("a file of theirs")
+        (runtime / "coretools-mcp" / STALE_SOCKET).write_text("a file of theirs")
         await ask(runtime, "status")
-        assert (runtime / "coretools-mcp" / LEFT).read_text() == "a file of theirs"
+        assert (runtime / "coretools-mcp" / STALE_SOCKET).read_text() == "a file of theirs"
 
 
 @pytest.mark.requirement("control.socket")
@@ -316,9 +316,9 @@ async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path:
     folder = runtime / "coretools-mcp"
     folder.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(folder / LEFT))
+        left.bind(str(folder / STALE_SOCKET))
     async with served(runtime, root):
-        assert not (folder / LEFT).exists()
+        assert not (folder / STALE_SOCKET).exists()
 
 
 @pytest.mark.requirement("control.nonsense")
@@ -332,7 +332,7 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said
             await stream.receive()
             await stream.send(said)
 
-    async with await anyio.create_unix_listener(folder / LEFT) as listener, anyio.create_task_group() as tasks:
+    async with await anyio.create_unix_listener(folder / STALE_SOCKET) as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, answer)
         for command in ("status", "logs", "dashboard"):
             done = await ask(runtime, command)

@@ -39,7 +39,7 @@ import pytest
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tests.other_user import become_nobody, own_mounts
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.processes import PRIVATE_FOLDERS, BrokerPerProgram
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import ToolError
 from tools.shell.broker import broker_messages
@@ -84,7 +84,7 @@ class TriedOut(BubblewrapConfinement):
         mode: SandboxMode = SandboxMode.AUTO,
         folders: PrivateFolders = PRIVATE_FOLDERS,
     ) -> None:
-        super().__init__(mode, site, Passing(), folders, consented_digests=consented)
+        super().__init__(mode, site, BrokerPerProgram(), folders, consented_digests=consented)
 
     async def _test_bubblewrap(self, roots: Sequence[str]) -> SandboxStatus:
         if TriedOut.works:

@@ -19,7 +19,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.wire import stdio_upstream
 from tests.harness import PEERS, server_arguments, write_config
 from tests.pools import ONE_CLIENT, quiet_pool
-from tests.processes import CEILING, brokers_of, carrying, needs_proc, until_ended, until_none_carries
+from tests.processes import CEILING, brokers_of, needs_proc, pids_with_mark, until_ended, until_no_process_has_mark
 from tests.variants import one_in
 
 pytestmark = [pytest.mark.anyio, needs_proc]
@@ -88,15 +88,15 @@ async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
 ) -> None:
     with serving(root, tmp_path, {"demo": as_json(clinging(mark))}) as server:
         assert "done" in str(call(server, 1, "demo__nothing")["result"])
-        assert len(carrying(mark)) == 2
+        assert len(pids_with_mark(mark)) == 2
         if is_killed:
             server.kill()
             server.wait(CEILING)
-            await until_none_carries(mark)
+            await until_no_process_has_mark(mark)
         else:
             pipes_of(server)[0].close()
             assert server.wait(CEILING) == 0
-            assert carrying(mark) == []
+            assert pids_with_mark(mark) == []
 
 
 @pytest.mark.requirement("upstream.nothing-left")
@@ -116,18 +116,18 @@ async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(
     async with anyio.create_task_group() as tasks:
         pool.start(tasks, ONE_CLIENT)
         await connected()
-        assert len(carrying(old)) == 2
+        assert len(pids_with_mark(old)) == 2
         pool.change({"demo": clinging(new)}, tasks)
         await connected()
-        await until_none_carries(old)
-        assert len(carrying(new)) == 2
+        await until_no_process_has_mark(old)
+        assert len(pids_with_mark(new)) == 2
         pool.change({}, tasks)
-        await until_none_carries(new)
+        await until_no_process_has_mark(new)
         await until_ended(brokers_of(os.getpid()))
         pool.change({"demo": clinging(old)}, tasks)
         await connected()
         tasks.cancel_scope.cancel()
-    assert carrying(old) == []
+    assert pids_with_mark(old) == []
     assert brokers_of(os.getpid()) == []
 
 

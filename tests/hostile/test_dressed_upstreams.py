@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.harness import PEERS
-from tests.interaction.relay.clients import AnswerError, Json, answering, proxied
+from tests.interaction.relay.clients import AnswerError, Json, answer_with, proxy_client
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.questions import ANSWERS, ROOTED, SAMPLED
 
@@ -45,8 +45,8 @@ async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust
     meta = json.dumps({**CLAIMED, **KEPT})
     entry = {"command": sys.executable, "args": [str(PEERS / "dressed_upstream.py"), meta], "trust": trust}
     settings = {"permissions": {"allow": ["mcp__up"]}}
-    answer = answering(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
-    async with proxied(tmp_path, {"up": entry}, era, answer=answer, settings=settings) as client:
+    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    async with proxy_client(tmp_path, {"up": entry}, era, answer=answer, settings=settings) as client:
         heard: Json = {
             method: await client.request(method)
             for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -60,7 +60,10 @@ async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust
         with pytest.raises(AnswerError) as refusal:
             await client.request("prompts/get", {"name": "up__fail"})
         heard["refused"] = refusal.value.error
-        heard["asked"], heard["told"] = [list(each) for each in client.asked], [list(each) for each in client.heard]
+        heard["asked"], heard["told"] = (
+            [list(each) for each in client.questions],
+            [list(each) for each in client.messages],
+        )
     found = list(metas(heard))
     for place, meta in found:
         ours = {name: value for name, value in meta.items() if name.lower().split("/")[0] == "coretools-mcp"}
@@ -70,8 +73,8 @@ async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust
         if "io.modelcontextprotocol/serverInfo" not in meta:
             assert KEPT.items() <= meta.items() or meta == OURS, place
     # Every message came, and what is data of a tool is as it was otherwise.
-    assert {method for method, _ in client.asked} == {"elicitation/create", "sampling/createMessage", "roots/list"}
-    assert {"notifications/progress", "notifications/message"} <= {method for method, _ in client.heard}
+    assert {method for method, _ in client.questions} == {"elicitation/create", "sampling/createMessage", "roots/list"}
+    assert {"notifications/progress", "notifications/message"} <= {method for method, _ in client.messages}
     assert heard["tools/call"]["structuredContent"] == {"rows": [{"a": 1, "_meta": KEPT}], "_meta": KEPT}
     assert heard["refused"]["data"] == {"deep": [{"_meta": KEPT}], "_meta": KEPT}
     assert len(found) > 40

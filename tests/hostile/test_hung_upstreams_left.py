@@ -18,7 +18,7 @@ import pytest
 
 from tests.harness import server_arguments, write_config
 from tests.hostile.lying import over_stdio
-from tests.processes import CEILING, carrying, needs_proc, until_none_carries
+from tests.processes import CEILING, needs_proc, pids_with_mark, until_no_process_has_mark
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
@@ -112,18 +112,18 @@ async def test_nothing_is_left_of_hung_upstreams(end: str, root: Path, tmp_path:
         assert peer.answer(3)["result"]["content"][0]["text"] == "hi"
         with anyio.fail_after(CEILING):
             # Five upstreams, and what four of them have let go.
-            while len(carrying(mark)) < 9:  # noqa: ASYNC110 - the table of processes tells nobody of changes
+            while len(pids_with_mark(mark)) < 9:  # noqa: ASYNC110 - the table of processes tells nobody of changes
                 await anyio.sleep(0.05)
         if end == "end of input":
             assert peer.stdin is not None
             peer.stdin.close()
             assert peer.answer(2)["error"]["code"] == -32000
             assert peer.process.wait(CEILING) == 0
-            assert carrying(mark) == []
+            assert pids_with_mark(mark) == []
         elif end == "SIGTERM":
             os.kill(peer.process.pid, signal.SIGTERM)
             assert peer.process.wait(CEILING) == 0
-            assert carrying(mark) == []
+            assert pids_with_mark(mark) == []
         else:
             peer.process.kill()
-            await until_none_carries(mark)
+            await until_no_process_has_mark(mark)

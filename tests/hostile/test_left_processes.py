@@ -19,20 +19,20 @@ from tests.processes import (
     BASH,
     CEILING,
     ENVIRONMENT,
-    Services,
+    SharedBroker,
     bash,
     brokers_of,
-    carrying,
     children_of,
     descendants_of,
+    environment_with_mark,
     is_running,
-    marked,
     needs_proc,
     needs_root,
+    pids_with_mark,
     read_line,
     run,
     until_ended,
-    until_none_carries,
+    until_no_process_has_mark,
 )
 from tests.variants import one_in
 from tools.shell.broker import supervisor
@@ -80,7 +80,7 @@ os.execv({BASH!r}, [{BASH!r}, "-c", sys.argv[1]])
 """
 
 
-@pytest.fixture(params=[BrokeredStarter, Services])
+@pytest.fixture(params=[BrokeredStarter, SharedBroker])
 async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStarter]:
     """A broker of its own, which has a supervisor for each program, or one for all."""
     started = request.param()
@@ -89,9 +89,9 @@ async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStart
 
 
 @pytest.fixture
-async def services() -> AsyncGenerator[Services]:
+async def services() -> AsyncGenerator[SharedBroker]:
     """One with a supervisor for all."""
-    started = Services()
+    started = SharedBroker()
     yield started
     await started.aclose()
 
@@ -104,7 +104,7 @@ def mark() -> str:
 
 async def up(broker: BrokeredStarter, command: str, mark: str = "") -> Process:
     """Start a command and wait until it says that it is there."""
-    process = await broker.start(bash(command, environment=marked(mark)))
+    process = await broker.start(bash(command, environment=environment_with_mark(mark)))
     assert await read_line(process) == "up"
     return process
 
@@ -130,7 +130,9 @@ async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: st
     with anyio.fail_after(CEILING):
         await process.end(0.1)
     assert await process.left_running() == ()
-    await until_none_carries(mark)  # where the machine is so busy that its supervisor was killed, the broker is at it
+    await until_no_process_has_mark(
+        mark
+    )  # where the machine is so busy that its supervisor was killed, the broker is at it
     process.close()
 
 
@@ -185,7 +187,7 @@ async def test_a_fork_bomb_is_limited_and_ended(broker: BrokeredStarter) -> None
         while len(await process.left_running()) < 20:  # noqa: ASYNC110 - a bomb tells nobody of its growth
             await asyncio.sleep(0.005)
         # A shared supervisor has one limit for all its programs, which does not hold for root.
-        if os.geteuid() == 0 or not isinstance(broker, Services):
+        if os.geteuid() == 0 or not isinstance(broker, SharedBroker):
             assert (await run(broker, bash("echo alive")))[1] == "alive\n"
         assert len(await process.left_running()) <= 62
         await process.end(0.1)
@@ -233,7 +235,7 @@ async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals,
         with anyio.fail_after(CEILING):
             assert await owner.wait() == -number
         await until_ended(below)
-        await until_none_carries(mark)
+        await until_no_process_has_mark(mark)
 
 
 @pytest.mark.requirement("process.nothing-left")
@@ -269,7 +271,7 @@ async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_work
             await process.wait()
             process.close()
     await until_ended(below)
-    await until_none_carries(mark)
+    await until_no_process_has_mark(mark)
     assert idle == (ExitStatus(0, None), "idle\n")
     with anyio.fail_after(CEILING):
         while parent in children_of(os.getpid()):  # noqa: ASYNC110 - a zombie tells nobody that it is reaped
@@ -310,8 +312,8 @@ async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStart
     with anyio.fail_after(CEILING):
         await process.wait()
         await process.wait_gone()
-    assert carrying(mark) == []
-    await until_none_carries(mark)
+    assert pids_with_mark(mark) == []
+    await until_no_process_has_mark(mark)
     assert await process.left_running() == ()
     await process.end(0.2)
     process.close()
@@ -343,33 +345,35 @@ async def test_a_command_that_kills_its_supervisor_is_ended(broker: BrokeredStar
     with anyio.fail_after(CEILING):
         assert await process.wait() == ExitStatus(None, "SIGKILL")
         await process.wait_gone()
-    assert carrying(mark) == []
+    assert pids_with_mark(mark) == []
     process.close()
 
 
 @pytest.mark.requirement("process.broker-killed")
 async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: BrokeredStarter, mark: str) -> None:
     with suppress(StartFailedError), anyio.fail_after(CEILING):
-        process = await broker.start(bash("setsid sleep 600 & kill -KILL $PPID; sleep 600", environment=marked(mark)))
+        process = await broker.start(
+            bash("setsid sleep 600 & kill -KILL $PPID; sleep 600", environment=environment_with_mark(mark))
+        )
         assert await process.wait() == ExitStatus(None, "SIGKILL")
         await process.wait_gone()
         process.close()
-    await until_none_carries(mark)
+    await until_no_process_has_mark(mark)
 
 
 @pytest.mark.requirement("process.broker-killed")
 @pytest.mark.parametrize("stopping", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
 async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStarter, stopping: str, mark: str) -> None:
     with anyio.fail_after(CEILING):
-        process = await broker.start(bash(stopping, environment=marked(mark)))
+        process = await broker.start(bash(stopping, environment=environment_with_mark(mark)))
         await process.end(0.1)
         assert (await process.wait()).code is None
-    assert carrying(mark) == []
+    assert pids_with_mark(mark) == []
     process.close()
 
 
 @pytest.mark.requirement("process.shared-supervisor")
-async def test_services_share_one_supervisor_and_each_ends_without_the_others(services: Services) -> None:
+async def test_services_share_one_supervisor_and_each_ends_without_the_others(services: SharedBroker) -> None:
     marks = [uuid4().hex for _ in STAYING]
     processes = [await up(services, command, mark) for command, mark in zip(STAYING.values(), marks, strict=True)]
     assert len(supervisors()) == 1
@@ -377,7 +381,7 @@ async def test_services_share_one_supervisor_and_each_ends_without_the_others(se
         with anyio.fail_after(CEILING):
             await process.end(0.1)
         assert await process.left_running() == ()
-        assert carrying(ended) == []
+        assert pids_with_mark(ended) == []
         process.close()
         for other in processes[marks.index(ended) + 1 :]:
             assert await other.left_running() != ()
@@ -388,7 +392,7 @@ async def test_services_share_one_supervisor_and_each_ends_without_the_others(se
     "leaving", ["sleep 600 &", "(setsid sleep 600 &);", "(setsid setsid env -u MARK sleep 600 &);"]
 )
 async def test_what_a_service_leaves_is_ended_after_its_own_end_and_not_that_of_another(
-    services: Services, leaving: str
+    services: SharedBroker, leaving: str
 ) -> None:
     other = await up(services, "(setsid sleep 600 &); echo up; exec sleep 600")
     process = await up(services, f"{leaving} echo up")
@@ -406,26 +410,26 @@ async def test_what_a_service_leaves_is_ended_after_its_own_end_and_not_that_of_
 
 @pytest.mark.requirement("process.shared-supervisor")
 @pytest.mark.parametrize("ending", ["in order", "the broker is killed", "the supervisor is killed"])
-async def test_what_hides_whose_it_is_ends_with_the_supervisor(services: Services, ending: str, mark: str) -> None:
+async def test_what_hides_whose_it_is_ends_with_the_supervisor(services: SharedBroker, ending: str, mark: str) -> None:
     hiding = "(setsid setsid env -i MARK=$MARK bash -c 'echo up; exec sleep 600' &)"
     process = await up(services, hiding, mark)
     with anyio.fail_after(CEILING):
         await process.wait()
         await process.end(0)
     process.close()
-    assert len(carrying(mark)) == 1
+    assert len(pids_with_mark(mark)) == 1
     if ending != "in order":
         (guard,) = brokers_of(os.getpid()) if "broker" in ending else supervisors()
         os.kill(guard, signal.SIGKILL)
-        await until_none_carries(mark)
+        await until_no_process_has_mark(mark)
         assert (await run(services, bash("echo on")))[1] == "on\n"
     await services.aclose()
-    assert carrying(mark) == []
+    assert pids_with_mark(mark) == []
 
 
 @needs_root
 @pytest.mark.requirement("process.shared-supervisor")
-async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: Services) -> None:
+async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: SharedBroker) -> None:
     held = [await up(services, "echo up; exec sleep 600") for _ in range(MAX_IDLE)]
     counts: list[int] = []
     for _ in range(3):

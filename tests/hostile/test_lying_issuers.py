@@ -60,7 +60,7 @@ async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
     issuer: ScriptedIssuer, said: dict[str, Any], why: str
 ) -> None:
     usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
-    issuer.said["/about"] = {**usual, **said}
+    issuer.responses["/about"] = {**usual, **said}
     checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))
     if why:
         refused = await refusal(checks, "opaque")
@@ -76,14 +76,14 @@ async def test_the_many_tokens_of_a_stranger_push_out_nobody_who_is_known(
 ) -> None:
     monkeypatch.setattr("server.transports.issuer.MAX_CACHED", 4)
     usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
-    issuer.said["/about"] = usual
+    issuer.responses["/about"] = usual
     checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))
     await checks.principal_with("hers")
-    issuer.said["/about"] = {"active": False}
+    issuer.responses["/about"] = {"active": False}
     for number in range(20):
         await refusal(checks, f"stranger-{number}")
     assert (await checks.principal_with("hers")).unique_name == f"{issuer.base} alice"
-    assert sum("token=hers" in posted for posted in issuer.asked) == 1
+    assert sum("token=hers" in posted for posted in issuer.posts) == 1
 
 
 @pytest.mark.requirement("oauth.keys")
@@ -94,9 +94,9 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     monkeypatch.setattr("server.transports.issuer.KEYS_SECONDS", 0.0)
     checks = checking(issuer)
     await checks.principal_with(signed(issuer.base))
-    issuer.said["/moved"] = issuer.said.pop(KEYS)
-    issuer.said[METADATA]["jwks_uri"] = f"{issuer.base}/moved"
-    issuer.said["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
+    issuer.responses["/moved"] = issuer.responses.pop(KEYS)
+    issuer.responses[METADATA]["jwks_uri"] = f"{issuer.base}/moved"
+    issuer.responses["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
     renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
     assert (await refusal(checks, renamed)).status == 503  # where they were there are none
     assert (await checks.principal_with(renamed)).unique_name == f"{issuer.base} bob"
@@ -123,7 +123,7 @@ async def test_people_are_called_by_what_few_can_choose_themselves(
 async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
     token = signed(issuer.base, headers={"kid": ""})
     assert (await checking(issuer).principal_with(token)).unique_name == f"{issuer.base} alice"
-    issuer.said[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
+    issuer.responses[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
     assert (await refusal(checking(issuer), token)).status == 401
 
 
@@ -144,7 +144,7 @@ async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_se
     ],
 )
 async def test_keys_that_are_none_let_nobody_in(issuer: ScriptedIssuer, keys: list[Any]) -> None:
-    issuer.said[KEYS] = {"keys": keys}
+    issuer.responses[KEYS] = {"keys": keys}
     with pytest.raises(TokenRefusedError) as refused:
         await checking(issuer).principal_with(signed(issuer.base))
     assert refused.value.status == 503
@@ -155,5 +155,5 @@ async def test_keys_that_are_none_let_nobody_in(issuer: ScriptedIssuer, keys: li
 async def test_keys_are_taken_from_no_address_that_others_could_answer_for(
     issuer: ScriptedIssuer, address: object
 ) -> None:
-    issuer.said[METADATA]["jwks_uri"] = address
+    issuer.responses[METADATA]["jwks_uri"] = address
     assert (await refusal(checking(issuer), signed(issuer.base))).status == 503

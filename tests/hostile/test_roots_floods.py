@@ -14,7 +14,7 @@ from pydantic import FileUrl
 from server.clients import client_workspaces
 from tests.harness import HANDSHAKE, connected, write_config
 from tests.hostile.every_tool import CEILING, call
-from tests.interaction.relay.clients import listing
+from tests.interaction.relay.clients import listing_entry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("roots.flood")]
 
@@ -72,7 +72,7 @@ async def test_however_often_roots_change_they_are_asked_for_and_told_a_few_time
     transport: str, moving: Moving, tmp_path: Path
 ) -> None:
     tale = tmp_path / "tale"
-    config = write_config(tmp_path, {"mcpServers": {"up": listing("up", tale=str(tale))}})
+    config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tale=str(tale))}})
     async with connected(transport, HANDSHAKE, None, config, list_roots_callback=moving.roots) as client:
         await client.list_prompts()
         await moving.move(client, TIMES[transport])

@@ -26,7 +26,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, ROOT, server_arguments, text_of
 from tests.hostile.sandboxed import PROGRAM, WORKING
 from tests.hostile.watched_server import facts_of
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.processes import PRIVATE_FOLDERS, BrokerPerProgram
 from tests.variants import one_in
 from tools.contract.tool_errors import ToolError
 from tools.shell.process_spec import ProcessSpec
@@ -180,7 +180,7 @@ def what_is_missing() -> str | None:
         return "only root can mount every kind of file system"
     if subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
         return "nothing can be mounted here"
-    confinement = BubblewrapConfinement(SandboxMode.AUTO, Site("/root"), Passing(), PRIVATE_FOLDERS)
+    confinement = BubblewrapConfinement(SandboxMode.AUTO, Site("/root"), BrokerPerProgram(), PRIVATE_FOLDERS)
     return "bubblewrap does not run here" if anyio.run(confinement.status, ("/nowhere",)).failure is not None else None
 
 
@@ -320,7 +320,7 @@ def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, c
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
 async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
-    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"), Passing(), PRIVATE_FOLDERS)
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"), BrokerPerProgram(), PRIVATE_FOLDERS)
     with pytest.raises(ToolError, match=f"'{root}' contains the system itself"):
         await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root], WORKING)
 

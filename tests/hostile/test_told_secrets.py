@@ -20,7 +20,7 @@ from tests.examples import examples
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
-from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
+from tests.linear_time import SIZES, TextMaker, assert_redacted_in_linear_time
 from tests.tables import all_cases, each_of
 from tools.call.consent import AuditEntry
 from tools.permissions.verdict import Permission, Verdict
@@ -333,7 +333,7 @@ async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_
     assert MARK not in said
 
 
-HOSTILE: list[Made] = [
+HOSTILE: list[TextMaker] = [
     *(
         lambda n, part=part: part * n
         for part in ("?a=%25", "echo a|", "<<<a ", "set -", "key=", "token: |\n ", "-U a%")

@@ -235,7 +235,7 @@ class SseWire:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """A question.
 
     Args:
@@ -264,7 +264,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CallResult:
     """The result of a call.
 
     Args:
@@ -286,7 +286,7 @@ class ProtocolError:
     message: str
 
 
-Outcome = Asked | Done | ProtocolError
+Outcome = Question | CallResult | ProtocolError
 
 
 class RawClient:
@@ -333,7 +333,7 @@ class RawClient:
         self.wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
 
-    def is_served(self) -> bool:
+    def is_answered(self) -> bool:
         """Whether the server still answers."""
         return "error" not in self._answer(self.request("server/discover" if self.is_modern else "ping"))
 
@@ -357,14 +357,14 @@ class RawClient:
         self.wire.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": sent})
         return identity
 
-    def say(self, identity: Any, **answer: Any) -> bool:
+    def send_answer(self, identity: Any, **answer: Any) -> bool:
         """Send an answer, asked for or not. False if the transport itself refuses it."""
         return self.wire.send({"jsonrpc": "2.0", "id": identity, **answer})
 
     def receive(self, identity: int) -> Message:
         """The next message that belongs to this request; a question for roots is answered on the way."""
         while (message := self.wire.receive(identity)).get("method") == "roots/list":
-            self.say(message["id"], result={"roots": self._roots})
+            self.send_answer(message["id"], result={"roots": self._roots})
         return message
 
     def _answer(self, identity: int) -> Message:
@@ -395,27 +395,27 @@ class Call:
         """What the server says next."""
         message = self._client.receive(self._identity)
         if message.get("method") == QUESTION:
-            return Asked(message["id"], message["params"]["message"], message["params"]["requestedSchema"])
+            return Question(message["id"], message["params"]["message"], message["params"]["requestedSchema"])
         if "error" in message:
             return ProtocolError(message["error"]["code"], message["error"]["message"])
         return _outcome_of(message["result"])
 
-    def asked(self) -> Asked:
+    def next_question(self) -> Question:
         """The question that is asked next."""
         outcome = self.outcome()
-        assert isinstance(outcome, Asked), outcome
+        assert isinstance(outcome, Question), outcome
         return outcome
 
-    def done(self) -> Done:
+    def next_result(self) -> CallResult:
         """The result that comes next."""
         outcome = self.outcome()
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CallResult), outcome
         return outcome
 
-    def answer(self, asked: Asked, reply: Any) -> bool:
+    def answer(self, asked: Question, reply: Any) -> bool:
         """Answer a question with anything at all. False if the transport itself refuses it."""
         if not self._client.is_modern:
-            return self._client.say(asked.identity, result=reply)
+            return self._client.send_answer(asked.identity, result=reply)
         self.retry({asked.identity: reply}, asked.state)
         return True
 
@@ -433,11 +433,11 @@ def _outcome_of(result: Message) -> Outcome:
         ((key, request),) = result["inputRequests"].items()
         assert request["method"] == QUESTION
         asked = request["params"]
-        return Asked(key, asked["message"], asked["requestedSchema"], result["requestState"])
+        return Question(key, asked["message"], asked["requestedSchema"], result["requestState"])
     error = result.get("_meta", {}).get("coretools-mcp/error")
     assert bool(result.get("isError")) == (error is not None), result
     first, *more = (block.get("text", "") for block in result["content"])
-    return Done(first, error["type"] if error is not None else None, tuple(more))
+    return CallResult(first, error["type"] if error is not None else None, tuple(more))
 
 
 @contextmanager
@@ -483,13 +483,13 @@ def http_server(root: Path | None, config: Path | None, environ: Mapping[str, st
         yield found[1].decode()
 
 
-def reach(url: str, transport: str) -> HttpWire | SseWire:
+def connect_http(url: str, transport: str) -> HttpWire | SseWire:
     """A new connection to a server that is listening."""
     return SseWire(url) if transport == "sse" else HttpWire(url)
 
 
 @contextmanager
-def introduced(wire: Wire, revision: str, **options: Any) -> Generator[RawClient]:
+def initialized_client(wire: Wire, revision: str, **options: Any) -> Generator[RawClient]:
     """A client that has introduced itself, and goes away without a word."""
     client = RawClient(wire, revision, **options)
     try:
@@ -499,7 +499,7 @@ def introduced(wire: Wire, revision: str, **options: Any) -> Generator[RawClient
         wire.close()
 
 
-def wait_until_past(moment: float) -> None:
+def wait_until_time(moment: float) -> None:
     """Wait until the clock of this machine, which is the server's too, is past a moment."""
     ceiling = time.monotonic() + CEILING
     while time.time() <= moment:

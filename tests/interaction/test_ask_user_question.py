@@ -17,7 +17,7 @@ from server.questions.client_confirmer import QUESTION_KEY
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, MODERN, own_state, write_config
 from tests.in_process import in_process
-from tests.interaction.raw_clients import http_server, introduced, reach
+from tests.interaction.raw_clients import connect_http, http_server, initialized_client
 
 pytestmark = pytest.mark.anyio
 
@@ -202,7 +202,7 @@ async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(
 def test_the_tool_is_listed_for_clients_that_can_show_a_form(
     announced: dict[str, Any], is_listed: bool, transport: str, revision: str, url: str
 ) -> None:
-    with introduced(reach(url, transport), revision, capabilities=announced) as client:
+    with initialized_client(connect_http(url, transport), revision, capabilities=announced) as client:
         assert (TOOL in [tool["name"] for tool in client.tools()]) is is_listed
 
 
@@ -214,10 +214,10 @@ def test_the_form_of_each_revision_is_answered_over_the_wire(transport: str, rev
     if revision == "2025-06-18":
         del answer["question_2"]
         answer |= {"question_2_option_1": True, "question_2_option_2": False}
-    with introduced(reach(url, transport), revision) as client:
+    with initialized_client(connect_http(url, transport), revision) as client:
         call = client.call(TOOL, QUESTIONS)
-        call.answer(call.asked(), {"action": "accept", "content": answer})
-        done = call.done()
+        call.answer(call.next_question(), {"action": "accept", "content": answer})
+        done = call.next_result()
     assert done.code is None
     assert "Library: aiohttp\n" in done.text
     assert "Checks: a" in done.text

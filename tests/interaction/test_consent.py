@@ -15,7 +15,7 @@ from server.questions.client_confirmer import QUESTION_KEY, _read_reply  # pyrig
 from server.store.replica import lone_replica
 from server.store.sealing import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
-from tests.interaction.relay.clients import Json, proxied
+from tests.interaction.relay.clients import Json, proxy_client
 
 pytestmark = pytest.mark.anyio
 
@@ -231,7 +231,7 @@ async def test_what_is_no_answer_to_a_form_is_told_as_that(
 ) -> None:
     monkeypatch.chdir(root)
     own = {"tools": {"builtIn": True}}
-    async with proxied(tmp_path, {}, "handshake", settings=own, answer=lambda _method, _params: answer) as client:
+    async with proxy_client(tmp_path, {}, "handshake", settings=own, answer=lambda _method, _params: answer) as client:
         result = await client.call("edit", edit_of(target))
     assert result["isError"]
     assert "no valid decision" in result["content"][0]["text"]

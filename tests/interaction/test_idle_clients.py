@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import write_config
-from tests.interaction.raw_clients import http_server, introduced, reach
+from tests.interaction.raw_clients import connect_http, http_server, initialized_client
 from tests.processes import is_running
 from tests.waiting import CEILING
 
@@ -22,11 +22,11 @@ def test_the_background_jobs_of_a_silent_client_end_though_nobody_new_comes(root
         "shell": {"sandbox": "off"},
     }
     with http_server(root, write_config(tmp_path, settings)) as url:
-        with introduced(reach(url, "http"), "2025-06-18") as client:
+        with initialized_client(connect_http(url, "http"), "2025-06-18") as client:
             job = {"command": "echo $$ > pid ; exec sleep 300", "is_background": True}
             call = client.call("run_shell_command", job)
-            call.answer(call.asked(), {"action": "accept", "content": {"decision": "once"}})
-            assert call.done().code is None
+            call.answer(call.next_question(), {"action": "accept", "content": {"decision": "once"}})
+            assert call.next_result().code is None
         until = time.monotonic() + CEILING
         while not (text := (root / "pid").read_text() if (root / "pid").exists() else ""):
             assert time.monotonic() < until
@@ -43,11 +43,11 @@ def test_a_client_that_waits_for_a_long_call_is_not_silent(root: Path, tmp_path:
     once = {"action": "accept", "content": {"decision": "once"}}
     with (
         http_server(root, write_config(tmp_path, settings)) as url,
-        introduced(reach(url, "http"), "2025-06-18") as client,
+        initialized_client(connect_http(url, "http"), "2025-06-18") as client,
     ):
         for command in ({"command": "touch a; exec sleep 300", "is_background": True}, {"command": "touch b; sleep 4"}):
             call = client.call("run_shell_command", command)
-            call.answer(call.asked(), once)
-            assert call.done().code is None
-        listed = client.call("list_background_jobs", {}).done()
+            call.answer(call.next_question(), once)
+            assert call.next_result().code is None
+        listed = client.call("list_background_jobs", {}).next_result()
         assert "sleep 300" in str(listed)

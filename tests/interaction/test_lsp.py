@@ -22,7 +22,7 @@ from mcp.client import Client
 from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, text_of, write_config
-from tests.processes import Plain, carrying, until_none_carries
+from tests.processes import NoSandbox, pids_with_mark, until_no_process_has_mark
 from tests.tables import each_of
 from tests.unit.execution.shell import RecordingStarter
 from tests.waiting import until
@@ -221,7 +221,7 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
             result = await ask(client, "goToDefinition", **AT)
             assert code_of(result) == "lsp_server_failed"
             assert "grep_search" in text_of(result)
-        await until_none_carries(mark)
+        await until_no_process_has_mark(mark)
     assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
     assert ("hung and was stopped" in text_of(result)) is (behaviour in ("hangs", "silent"))
@@ -379,7 +379,7 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
     (root / "a.fake").write_text(CODE)
     workspace, starter = Workspace([str(root)]), RecordingStarter()
     code = CodeIntelligence(
-        ServerPrograms("", (server,)), starter, Plain(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
+        ServerPrograms("", (server,)), starter, NoSandbox(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
         lambda _workspace, _rights: (NO_RESTRICTIONS, ""),
     )  # fmt: skip
     start = await code.session_or_start(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
@@ -476,7 +476,7 @@ async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
             assert not said
             (root / "waits").unlink()
         if other != "a.fake":
-            await until_none_carries(mark)
+            await until_no_process_has_mark(mark)
     assert said == ["a.fake:1:1: one"]
 
 
@@ -562,10 +562,10 @@ async def test_a_server_on_the_path_lists_the_tool_and_nothing_of_it_is_left_aft
         with anyio.fail_after(100):
             while b"function deep" not in said:
                 said += await process.stdout.receive()
-        assert carrying(mark)
+        assert pids_with_mark(mark)
         process.kill()
         await process.wait()
-    await until_none_carries(mark)
+    await until_no_process_has_mark(mark)
 
 
 PYTHON = (

@@ -16,7 +16,7 @@ from server.settings import load_settings
 from server.upstreams import resource_and_prompt_router
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking, text_of
 from tests.in_process import in_process
-from tests.interaction.relay.clients import in_its_way
+from tests.interaction.relay.clients import settings_for_call_style
 from tests.interaction.relay.skills import BODY, skill_server, skill_uri
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +103,7 @@ async def test_skills_of_other_servers_are_loaded_and_found_like_those_of_folder
     era: str, root: Path, home: Path
 ) -> None:
     skill(home, "sew")
-    servers = in_its_way({"mcpServers": {"a": skill_server("a", "modern", "sew", "bake")}})["mcpServers"]
+    servers = settings_for_call_style({"mcpServers": {"a": skill_server("a", "modern", "sew", "bake")}})["mcpServers"]
     async with served(era, root, home, {"mcpServers": servers, "proxy": {"search": "on"}}) as client:
         about = str(await told(client))
         assert "- sew: How to sew cloth." in about
@@ -122,7 +122,9 @@ async def test_servers_are_asked_for_their_skills_only_for_a_name_that_is_not_kn
 ) -> None:
     skill(home, "sew")
     tale = tmp_path / "tale"
-    servers = in_its_way({"mcpServers": {"a": skill_server("a", "modern", "bake", tale=str(tale))}})["mcpServers"]
+    servers = settings_for_call_style({"mcpServers": {"a": skill_server("a", "modern", "bake", tale=str(tale))}})[
+        "mcpServers"
+    ]
     async with served(HANDSHAKE, root, home, {"mcpServers": servers}) as client:
         assert "- bake:" in str(await told(client))
         for name in ("sew", "bake"):
@@ -140,7 +142,9 @@ async def test_a_server_that_does_not_list_its_skills_is_waited_for_once(
     monkeypatch.setattr(resource_and_prompt_router, "SKILLS_SECONDS", 0.2)
     tale = tmp_path / "tale"
     hung = skill_server("a", "modern", "bake", tale=str(tale), silent=["skills/list"])
-    servers = in_its_way({"mcpServers": {"a": hung, "b": skill_server("b", "modern", "cook")}})["mcpServers"]
+    servers = settings_for_call_style({"mcpServers": {"a": hung, "b": skill_server("b", "modern", "cook")}})[
+        "mcpServers"
+    ]
     async with served(HANDSHAKE, root, home, {"mcpServers": servers}) as client:
         assert "- cook:" in str(await told(client))
         for _ in range(3):

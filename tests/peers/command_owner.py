@@ -13,13 +13,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.processes import bash, marked, read_line
+from tests.processes import bash, environment_with_mark, read_line
 from tools.shell.brokered_starter import BrokeredStarter
 
 
 async def main(mark: str, commands: list[str]) -> None:
     broker = BrokeredStarter()
-    processes = [await broker.start(bash(command, environment=marked(mark))) for command in commands]
+    processes = [await broker.start(bash(command, environment=environment_with_mark(mark))) for command in commands]
     for process in processes:
         await read_line(process)
     print("started", flush=True)  # noqa: T201 - read by the test

@@ -47,7 +47,7 @@ def test_what_is_added_and_removed_leaves_every_byte_as_it_was(text: str, data: 
         before = parse(file.read_bytes(), "before")
         environ, options = {"HOME": folder}, EditOptions(str(file), is_sure=True)
         entry = {"command": "x", "args": data.draw(ARGS)}
-        assert add("new", dict(entry), options, environ, connects=False) == 0
+        assert add("new", dict(entry), options, environ, replaces=False, connects=False) == 0
         servers = {**before["mcpServers"], "new": entry}
         assert parse(file.read_bytes(), "after") == {**before, "mcpServers": servers}
         assert change_server("remove", "new", options, environ) == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.people import Keeper, Person
+from tests.people import Person, RuleStore
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.base_tool import BaseTool, Behaviour, ClientState, ToolContext
 from tools.call.consent import AuditEntry, GrantScope, RuleKeeper
@@ -381,7 +381,7 @@ async def answered(
 async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_call_too(
     fails: ToolError | None, first: list[str], context: ToolContext
 ) -> None:
-    result, _ = await answered(Other(fails=fails), context, Decision.SAVE, Keeper(FULL))
+    result, _ = await answered(Other(fails=fails), context, Decision.SAVE, RuleStore(FULL))
     texts = [part.text for part in package("recorder", result).parts if isinstance(part, TextPart)]
     assert texts == [*first, f"Allowed for this session only: recorder. {FULL.message}"]
     assert context.client.grants == ["recorder"]
@@ -409,7 +409,7 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
 ) -> None:
     if not knows_client:
         context = replace(context, client=ClientState(""))
-    tool, keeper = Other(), Keeper(problem)
+    tool, keeper = Other(), RuleStore(problem)
     _, record = await answered(tool, context, decision, keeper)
     (asked, _), (given, is_done) = record.entries
     assert asked.answer is None
@@ -471,7 +471,7 @@ async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(con
     ):
         registry = ToolRegistry()
         registry.register_tool(tool)
-        flow = ToolRunner(registry, PermissionPolicy(), Keeper())
+        flow = ToolRunner(registry, PermissionPolicy(), RuleStore())
         judged = await flow.judge(tool, {}, limited)
         assert {choice.decision for choice in judged.choices} == decisions
         open_to_all = await flow.judge(tool, {}, context)

@@ -15,7 +15,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists, tool_with_visible_texts
 from server.upstreams.session.upstream_session import UpstreamSession
-from tests.interaction.relay.clients import listing, proxied
+from tests.interaction.relay.clients import listing_entry, proxy_client
 from tests.unit.test_tool_catalog import unreachable
 from tools.call.tool_registry import ToolRegistry
 
@@ -128,10 +128,13 @@ def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
 @pytest.mark.requirement("proxy.lists")
 async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
-    servers = {"long": listing("long", filled=[20, 1 << 20]), "short": listing("short", filled=[20, 1 << 10])}
+    servers = {
+        "long": listing_entry("long", filled=[20, 1 << 20]),
+        "short": listing_entry("short", filled=[20, 1 << 10]),
+    }
     settings = {"tools": {"builtIn": True}, "proxy": {"search": "off", "firstListWait": 30_000}}
-    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
-        listed = await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
+        listed = await client.items_by_name("tools")
         (content,) = (await client.request("resources/read", {"uri": "coretools://upstreams"}))["contents"]
     assert len([name for name in listed if name.startswith("long__")]) == 15
     assert len([name for name in listed if name.startswith("short__")]) == 20

@@ -25,7 +25,7 @@ from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError
-from tests.pools import refusing
+from tests.pools import refuse_calls
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
 from tests.waiting import CEILING, until
@@ -55,7 +55,7 @@ class ScarceLogins(FileLogins):
 def issuer() -> Generator[ScriptedIssuer]:
     """An authorization server that registers programs; the server that wants logins is at the same origin."""
     with scripted_issuer() as scripted:
-        scripted.said[METADATA] = {
+        scripted.responses[METADATA] = {
             "issuer": scripted.base,
             "authorization_endpoint": f"{scripted.base}/authorize",
             "token_endpoint": f"{scripted.base}/token",
@@ -63,7 +63,7 @@ def issuer() -> Generator[ScriptedIssuer]:
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
         }
-        scripted.said[REGISTER] = {"client_id": "us", "redirect_uris": ["http://127.0.0.1:1/oauth/callback"]}
+        scripted.responses[REGISTER] = {"client_id": "us", "redirect_uris": ["http://127.0.0.1:1/oauth/callback"]}
         yield scripted
 
 
@@ -82,7 +82,7 @@ async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
 
 
 def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
-    resource, metadata, client = f"{issuer.base}/mcp", issuer.said[METADATA], issuer.said[REGISTER]
+    resource, metadata, client = f"{issuer.base}/mcp", issuer.responses[METADATA], issuer.responses[REGISTER]
     before = files.read(resource, "") or replace(LOGIN, resource=resource, metadata=metadata, client=client)
     files.write(replace(before, token=TOKEN, expires_at=None, scopes=None))
 
@@ -115,7 +115,7 @@ async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_w
             # The second call finds that the first one has read the login.
             assert [await login.begin(tasks, None), await login.begin(tasks, None)] == [None, None]
     assert await login.header() == "Bearer made-elsewhere"
-    assert not issuer.asked
+    assert not issuer.posts
 
 
 @pytest.mark.requirement("login.live")
@@ -155,7 +155,7 @@ async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
 async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
     place: str, issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
-    go_on = issuer.held[place] = threading.Event()
+    go_on = issuer.gates[place] = threading.Event()
     login = login_at(issuer, FileLogins(TokenStore(str(tmp_path))))
     told: list[str] = []
 
@@ -183,7 +183,7 @@ async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_open
 ) -> None:
     entry = UpstreamSettings(http_url=f"{issuer.base}/mcp")
     options = LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1"))
-    pool = UpstreamPool({"up": entry}, ToolRegistry(), 0, 48, refusing, logins=options)
+    pool = UpstreamPool({"up": entry}, ToolRegistry(), 0, 48, refuse_calls, logins=options)
     (upstream,) = pool.upstreams
     known = upstream.login_of("ada")
     async with anyio.create_task_group() as tasks:
@@ -192,4 +192,4 @@ async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_open
             assert login is not None
             with pytest.raises(LoginError, match="removed from the settings"):
                 await login.begin(tasks, None)
-    assert not issuer.asked
+    assert not issuer.posts

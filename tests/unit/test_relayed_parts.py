@@ -61,7 +61,7 @@ async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_bef
     options = SessionOptions("up", NOTHING, {}, 60, NOTHING, NOTHING)
     upstream = Way()
     async with anyio.create_task_group() as tasks:
-        questions = SessionQuestions(options, cast("Any", upstream), tasks, BoundedTasks("up", tasks))
+        questions = SessionQuestions(options, cast("Any", upstream), BoundedTasks("up", tasks))
         over, open_one = asked_in(Way(is_over=True)), asked_in(Way())
         questions.begin(over)
         questions.begin(open_one)

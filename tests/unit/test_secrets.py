@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
+from tests.linear_time import SIZES, TextMaker, assert_redacted_in_linear_time
 from tests.tables import each_of
 from tools.text.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
@@ -125,7 +125,7 @@ def test_an_address_loses_its_user() -> None:
     assert without_userinfo("http://a:b@host:1/p?x=y@z") == "http://host:1/p?x=y@z"
 
 
-REPEATED: list[Made] = [
+REPEATED: list[TextMaker] = [
     lambda n: "-----BEGIN PRIVATE KEY-----" * n,
     lambda n: "-eyJaaaaaaaaa." * n,
     lambda n: "eyJ" * n,

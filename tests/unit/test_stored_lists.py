@@ -23,7 +23,7 @@ from server.upstreams.catalog import stored_lists
 from server.upstreams.catalog.stored_lists import FOLDER, MAX_DAYS, StoredLists, key_of
 from tests.fork_server import forked
 from tests.harness import LAUNCHER, PEERS, write_config
-from tests.interaction.relay.clients import listing
+from tests.interaction.relay.clients import listing_entry
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -162,7 +162,7 @@ def serving(command: Sequence[str], environ: dict[str, str]) -> Generator[tuple[
 @pytest.mark.requirement("catalogue.bounds")
 def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_path: Path) -> None:
     tools = [{"name": "find", "description": "d" * 5_000, "inputSchema": {"type": "object"}}]
-    config = write_config(tmp_path, {"mcpServers": {"up": listing("up", tools=tools)}})
+    config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tools=tools)}})
     # No file may grow beyond a block of a kilobyte.
     limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-P", str(LAUNCHER), "serve"]
     # Python would leave halves of what it compiles for anyone who starts next.
@@ -184,7 +184,7 @@ async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_liste
     file = project / ".coretools" / "settings.json"
     file.parent.mkdir(parents=True)
     home.mkdir()
-    file.write_text(json.dumps({"mcpServers": {"up": listing("up")}}))
+    file.write_text(json.dumps({"mcpServers": {"up": listing_entry("up")}}))
     environ = {"HOME": str(home), "XDG_STATE_HOME": str(tmp_path / "state")}
     store = trust_file(environ)
     assert store is not None
@@ -201,7 +201,7 @@ async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_liste
 @pytest.mark.requirement("catalogue.settings")
 def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    entry = listing("up", tools=[{"name": "find", "inputSchema": {"type": "object"}}], orders=str(flag))
+    entry = listing_entry("up", tools=[{"name": "find", "inputSchema": {"type": "object"}}], orders=str(flag))
     config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     flag.write_text("{}")

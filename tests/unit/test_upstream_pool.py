@@ -15,7 +15,7 @@ from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of
 from tests.harness import PEERS
-from tests.pools import ONE_CLIENT, quiet_pool, refusing
+from tests.pools import ONE_CLIENT, quiet_pool, refuse_calls
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_errors import ToolError
@@ -138,6 +138,6 @@ def test_only_a_name_that_nobody_has_may_be_that_of_a_server_without_prefix() ->
     pool = quiet_pool({"one": HUNG, "bare": bare}, registry=registry)
     found = [owner_of(pool, name) for name in ("read_file", "replace", "search", "one__x")]
     assert [owner.alias if owner else None for owner in found] == [None, None, "bare", "one"]
-    pool.catalog.set_listed("bare", [{"name": "find"}], refusing(pool.upstreams[1]))
+    pool.catalog.set_listed("bare", [{"name": "find"}], refuse_calls(pool.upstreams[1]))
     found = [owner_of(pool, name) for name in ("find", "search")]
     assert [owner.alias if owner else None for owner in found] == ["bare", None]

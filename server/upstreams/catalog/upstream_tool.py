@@ -338,8 +338,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool: `Relay.call`, bound to an upstream by a function that the router gives to the pool. For a blocked tool, it
-is `ToolCatalog._approve`.
+"""Calls a tool: `Relay.call`, bound to an upstream by a function that the router gives to the pool. For a blocked tool,
+it is `ToolCatalog._approve`.
 """
 
 Definition = Mapping[str, Any]

@@ -367,7 +367,7 @@ class Upstream:
                     status.connect_ms = (time.perf_counter() - began) * 1000
                     self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
-                    self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
+                    self.change_stream = ChangeStream(session) if is_modern else None
                     await self._read_all_lists(session)
                     is_established = True
                     self.connected.set()

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
@@ -30,7 +30,7 @@ from pydantic import AnyUrl, ValidationError
 from server import VERSION
 from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
 from server.network.sent_secrets import SentSecrets, quoted
-from server.protocol.json_rpc import Json
+from server.protocol.json_rpc import Json, as_list
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -52,16 +52,11 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server did not answer, or its answer was not JSON.
-
-    The login is kept, because its state is unknown.
-    """
+    """The authorization server gave no answer in JSON. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServer:
-    """One authorization server, for one upstream."""
-
     issuer: str  # the authorization server's own identifier
     metadata: OAuthMetadata  # RFC 8414; if it publishes none, the default addresses of the 2025-03-26 revision
     resource: str | None = None  # the resource of the tokens (RFC 8707), from the upstream's metadata, if known
@@ -98,15 +93,11 @@ class AuthorizationServerClient:
     by_proxy: bool
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
-        """Find the authorization server.
-
-        Raises:
-            LoginError: There is no usable authorization server.
-        """
+        """Find the authorization server. Raises a `LoginError` if there is no usable one."""
         metadata_url = challenge.parameter("resource_metadata") if challenge is not None else None
         for url in build_protected_resource_metadata_discovery_urls(metadata_url, self.url):
             resource_metadata = await self._get(url, "the server")
-            issuers = _list_of(resource_metadata, "authorization_servers")
+            issuers = as_list(resource_metadata.get("authorization_servers"))
             if isinstance(resource := resource_metadata.get("resource"), str) and issuers:
                 break
         else:
@@ -127,19 +118,15 @@ class AuthorizationServerClient:
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
             metadata = await self._get(url, "its authorization server")
             if metadata:
-                scopes = " ".join(map(str, _list_of(resource_metadata, "scopes_supported"))) or None
-                return AuthorizationServer(
-                    str(metadata.get("issuer")), self._parse_metadata(metadata, issuer), resource, scopes
-                )
+                scopes = " ".join(map(str, as_list(resource_metadata.get("scopes_supported")))) or None
+                parsed_metadata = self._parse_metadata(metadata, issuer)
+                return AuthorizationServer(str(metadata.get("issuer")), parsed_metadata, resource, scopes)
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """Return the authorization server at the upstream's origin, as the 2025-03-26 revision defines it.
-
-        That authorization server may publish no metadata.
-        """
+        """Return the authorization server at the upstream's origin (revision 2025-03-26), which may lack metadata."""
         parts = urlsplit(resource_url_from_server_url(self.url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
@@ -169,10 +156,7 @@ class AuthorizationServerClient:
         return metadata
 
     def _check(self, address: str) -> None:
-        """Reject an address without TLS, unless both servers are on this machine.
-
-        An address is also rejected if it could be mistaken for another host's, or has a fragment (RFC 6749, 3.1).
-        """
+        """Reject an address that is not safe (`is_safe`). Without TLS, both servers must be on this machine."""
         if not is_safe(address, may_be_local=is_local(self.url)):
             raise LoginError(
                 f"the address of its authorization server, {visible_line(address[:_SHOWN_CHARS])}, is not a plain "
@@ -180,7 +164,6 @@ class AuthorizationServerClient:
             )
 
     def check_pkce(self, server: AuthorizationServer) -> None:
-        """Reject an authorization server that does not advertise PKCE, unless `oauth.assumePkce` is set."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
             raise server.problem(
                 f"does not advertise PKCE with {_PKCE}; without PKCE, anyone who sees an authorization code could use "
@@ -276,11 +259,8 @@ class AuthorizationServerClient:
         """Exchange a refresh token for a new token. If the response has no new refresh token, the old one is kept."""
         form = {"grant_type": "refresh_token", "refresh_token": old_token.refresh_token or ""}
         token = await self._request_token(server, client, form)
-        fields = {
-            "refresh_token": token.refresh_token or old_token.refresh_token,
-            "scope": token.scope or old_token.scope,
-        }
-        return token.model_copy(update=fields)
+        refresh_token, scope = token.refresh_token or old_token.refresh_token, token.scope or old_token.scope
+        return token.model_copy(update={"refresh_token": refresh_token, "scope": scope})
 
     async def client_credentials(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, scopes: str | None
@@ -373,7 +353,7 @@ class AuthorizationServerClient:
         """Return the status of a response and its JSON object; empty if the response is anything else."""
         try:
             status, body = await fetch_json(request, by_proxy=self.by_proxy)
-            scopes = _list_of(body, "scope")  # some servers send an array
+            scopes = as_list(body.get("scope"))  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{sender} {error}") from None
@@ -446,7 +426,3 @@ def _describe_failure(status: int, answer: Json) -> str:
     if description := error_text(answer):
         return f": {description}"
     return f" (HTTP status {status}{'' if answer else ', not JSON'})"
-
-
-def _list_of(fields: Json, name: str) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value := fields.get(name), list) else []

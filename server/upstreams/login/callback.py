@@ -17,12 +17,12 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
-from server.protocol.json_rpc import as_mapping
+from server.protocol.json_rpc import as_list, as_mapping
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,7 @@ NOT_OPEN = "This page does not belong to an open login: the login was completed 
 
 
 class PortTakenError(Exception):
-    """Another process is listening on the port.
-
-    `logins` are the logins that are open in that process; `None` if it runs another program, or does not respond.
-    """
+    """Another process has the port. `logins` are those open there; `None` for another program, or if it is silent."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -99,11 +96,7 @@ class CallbackListener:
     @classmethod
     @asynccontextmanager
     async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
-        """Listen on a port, shared with the other logins of this process.
-
-        Raises:
-            PortTakenError: Another process is listening there.
-        """
+        """Listen on a port, shared with this process's logins. Raises a `PortTakenError` if another process does."""
         listener = cls._open.get(port)
         if listener is None:
             listener = cls(port)
@@ -129,10 +122,9 @@ class CallbackListener:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Accept one redirect, identified by its secret `state`.
+        """Accept one redirect, by its secret `state`. Yields a function that returns the address that starts the login.
 
         When the context exits, a browser that has been redirected receives a page with the text in `redirect.page`.
-        Yields a function that returns the address at which the person starts the login.
         """
         self._redirects[state] = redirect
         try:
@@ -149,13 +141,10 @@ class CallbackListener:
         try:
             with anyio.move_on_after(REQUEST_SECONDS + PAGE_SECONDS):
                 status, kind, text, redirect = await self._answer_to(reader)
-                fields = {
-                    "Content-Type": f"{kind}; charset=utf-8",
-                    "Content-Length": str(len(text.encode())),
-                    **HEADERS,
-                }
+                body = text.encode()
+                fields = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), **HEADERS}
                 head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-                writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n{text}".encode())
+                writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
                 await writer.drain()
                 if redirect is not None:
                     redirect.is_shown.set()
@@ -215,8 +204,7 @@ async def _logins_at(port: int) -> frozenset[str] | None:
         finally:
             writer.close()
         logins = as_mapping(json.loads(reply.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
-        if isinstance(logins, list):
-            return frozenset(map(str, cast("list[Any]", logins)))
+        return frozenset(map(str, as_list(logins))) if isinstance(logins, list) else None
     return None
 
 

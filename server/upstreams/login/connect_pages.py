@@ -69,9 +69,7 @@ class _ConnectLink:
 class ConnectPages:
     """Sends people to authorization servers, and assigns redirects to logins by their secret `state`.
 
-    Args:
-        public_url: This server's public address, normalised as in browsers.
-        replica_name: The name of this replica, for load balancers; empty if there are no other replicas.
+    `public_url` is normalised as in browsers. `replica_name` is for load balancers; empty without other replicas.
     """
 
     def __init__(self, public_url: str, replica_name: str = "") -> None:
@@ -96,8 +94,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Yields a function that returns the address at which the person starts the login. Once a browser has continued
-        from one address, the function returns a new one, because the person may no longer have access to that browser.
+        Once a browser has continued from one address, the function returns a new one, because the person may no longer
+        have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -151,10 +149,7 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Redirect a browser that has shown the page to the authorization server.
-
-        After that, the link works in no other browser.
-        """
+        """Redirect a browser that has shown the page to the authorization server, and bind the link to this browser."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
@@ -179,9 +174,8 @@ class ConnectPages:
             return _page_response(400, _NOT_OPEN)
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
-            logger.warning(
-                "the redirect of a login to %s came from a different browser and was rejected", redirect.alias
-            )
+            message = "the redirect of a login to %s came from a different browser and was rejected"
+            logger.warning(message, redirect.alias)
             return _page_response(403, _NO_COOKIE if login.browser is None else _OTHER_BROWSER)
         del self._states[state]
         return _page_response(200, await redirect.take(parameters))

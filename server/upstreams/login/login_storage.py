@@ -33,7 +33,6 @@ FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 
-_VERSION = 1  # version of the files' format
 _SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
 _PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
@@ -75,10 +74,7 @@ Release = Callable[[], Awaitable[None]]
 
 
 class LoginStore(Protocol):
-    """Stores logins.
-
-    Any method may raise `TokenStoreError`, or `LoginsUnavailableError` if the problem may be temporary.
-    """
+    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if it may be temporary."""
 
     async def run(self) -> None:
         """Do background work until cancelled."""
@@ -87,10 +83,7 @@ class LoginStore(Protocol):
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Replace the stored version on which this login is based, and return the login with its new version.
-
-        Returns `None`, without writing, if another process has replaced or removed that version in the meantime.
-        """
+        """Replace the version on which this login is based, and return the new one; `None` if that version is gone."""
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:
@@ -110,9 +103,7 @@ class LoginStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The content of a login's file."""
-
-    version: Literal[1]
+    version: Literal[1]  # of the files' format
     storage: Literal["file", "keyring"]
     login: StoredLogin
 
@@ -146,12 +137,7 @@ class TokenStore:
         return os.path.join(self.state_folder, FOLDER)
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
-        """Return a login; `None` if there is none.
-
-        Raises:
-            TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are
-                unavailable or not where the settings say.
-        """
+        """Return a login; `None` if there is none. Raises a `TokenStoreError` if it or its secrets cannot be used."""
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
@@ -170,9 +156,8 @@ class TokenStore:
         # The file and the keyring are not written atomically, so the keyring may have the secrets of another login.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
             if secrets_text:
-                logger.warning(
-                    "the keyring's entry for the login to %s is damaged, or belongs to another login", login.alias
-                )
+                message = "the keyring's entry for the login to %s is damaged, or belongs to another login"
+                logger.warning(message, login.alias)
             return replace(login, client={}, token=None, expires_at=None)
         client = {**login.client, **secrets.client}
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
@@ -185,11 +170,7 @@ class TokenStore:
             return None
 
     def write(self, login: StoredLogin) -> None:
-        """Store a login, which replaces the previous one.
-
-        Raises:
-            TokenStoreError: The login cannot be stored. If secrets are stored in files, the previous login is intact.
-        """
+        """Store a login over the previous one, which survives a `TokenStoreError` if secrets are stored in files."""
         key = key_of(login.resource, login.principal)
         file_login = login
         if self.storage == "keyring":
@@ -209,26 +190,21 @@ class TokenStore:
                 client={name: value for name, value in client.items() if name not in _SECRET_CLIENT_FIELDS},
                 token=None if token is None else {name: token[name] for name in _PUBLIC_TOKEN_FIELDS if name in token},
             )
-        content = json.dumps(asdict(_Record(_VERSION, self.storage, file_login))).encode()
+        content = json.dumps(asdict(_Record(1, self.storage, file_login))).encode()
         try:
             with open_private_folder(self.folder, makes=True) as folder:
                 was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"
                 replace_private_file(folder, key + _SUFFIX, content, self.disk, waits=True)
         except OSError as error:
             reason = error.strerror or "its disk has failed"
-            raise TokenStoreError(
-                f"The login to {login.alias} cannot be stored in the state folder ({reason})."
-            ) from None
+            message = f"The login to {login.alias} cannot be stored in the state folder ({reason})."
+            raise TokenStoreError(message) from None
         if was_in_keyring:
             with suppress(TokenStoreError):
                 _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
-        """Remove a login and its secrets, even if the login is unusable. Returns whether there was one.
-
-        Raises:
-            TokenStoreError: The login cannot be removed.
-        """
+        """Remove a login and its secrets, even if it is unusable. Returns whether there was one."""
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
@@ -263,13 +239,10 @@ class TokenStore:
         return entries
 
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
-        """Lock a login; `None` while another process has the lock. Does not wait.
+        """Lock a login, without waiting; `None` while another process has the lock.
 
-        The returned function releases the lock, and so does the operating system when the process exits. On a file
-        system without locks, this method has no effect.
-
-        Raises:
-            TokenStoreError: The folder cannot be used.
+        The returned function releases the lock, and so does the operating system when the process exits. A file system
+        without locks is not locked. Raises a `TokenStoreError` if the folder cannot be used.
         """
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
@@ -299,12 +272,7 @@ class TokenStore:
             return self.storage
 
     def _read_login(self, folder: Folder, key: str) -> StoredLogin:
-        """Return the login in a file.
-
-        Raises:
-            FileNotFoundError: The file does not exist.
-            TokenStoreError: The file is unusable, or the secrets of the login are not stored where the settings say.
-        """
+        """Return the login in a file. Raises as `_read` does, and if its secrets are not where the settings say."""
         record = _read(folder, key)
         if record.storage != self.storage:
             location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
@@ -314,8 +282,6 @@ class TokenStore:
 
 
 class FileLogins:
-    """Logins in this machine's files or keyring."""
-
     def __init__(self, files: TokenStore) -> None:
         self._files = files
 
@@ -350,12 +316,7 @@ class FileLogins:
 
 
 def _read(folder: Folder, key: str) -> _Record:
-    """Return the content of one login's file.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
-    """
+    """Return the content of a login's file. Raises a `FileNotFoundError`, or a `TokenStoreError` if it is unusable."""
     try:
         with folder.open_file(key + _SUFFIX) as file:
             info, content = file.info, file.head(MAX_BYTES + 1)
@@ -381,10 +342,8 @@ def _login_error(problem: str) -> TokenStoreError:
 
 
 def _folder_error(error: OSError) -> TokenStoreError:
-    reason = error.strerror or "its disk has failed"
-    return TokenStoreError(
-        f"The stored logins cannot be used ({reason}): check the folder {FOLDER} in the state folder."
-    )
+    reason = f"({error.strerror or 'its disk has failed'})"
+    return TokenStoreError(f"The stored logins cannot be used {reason}: check the folder {FOLDER} in the state folder.")
 
 
 def _unlock(descriptor: int) -> None:

@@ -185,10 +185,7 @@ class SharedLogins:
         return [] if entry is None else entry.value.split()
 
     async def _seal_again(self) -> bool:
-        """Re-encrypt with the first key all logins that another key encrypted, so that the other key can be retired.
-
-        Skips logins that are locked, and returns false if there were any.
-        """
+        """Encrypt all logins with the first key, to retire the others. Returns false if locked logins were skipped."""
         is_done = True
         for key in await self._index_keys():
             if (await self._access(self._rows.read(key))).is_current:

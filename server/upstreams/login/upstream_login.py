@@ -68,7 +68,6 @@ RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is 
 CHECK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
-_ENDED = "this server has exited"
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
 
 
@@ -84,32 +83,26 @@ class LoginStoreUnavailableError(LoginError):
 
 @dataclass(eq=False, slots=True)
 class LoginAttempt:
-    """A login in progress."""
-
     request: AuthorizationRequest
     redirect: Redirect
     current_address: Callable[[], str]  # returns the address at which the person starts the login
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # identifies the attempt
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = _ENDED  # why the login failed, once it is done; empty on success
+    problem: str = "this server has exited"  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
     questions: int = 0  # how many calls are asking a person to log in, or waiting for the login after consent
     question_url: str = ""  # the address in the latest question
     ended_at: float | None = None  # when the attempt finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the attempt finished so long ago that a client that needs its result would have called again."""
-        return self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
-
     def is_over_for(self, newer: LoginAttempt) -> bool:
         """Return whether this attempt's result is no longer needed, now that there is another attempt."""
+        # After this time, a client that needs the result would have called again.
+        is_stale = self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
         has_failed = self.done.is_set() and bool(self.problem)
-        return self.is_stale or (has_failed and self.redirect.login == newer.redirect.login)
+        return is_stale or (has_failed and self.redirect.login == newer.redirect.login)
 
     def give_up(self, reason: str = "it was given up") -> None:
-        """Abort the attempt, unless it is done."""
         if not self.done.is_set():
             self.problem = reason
             self.scope.cancel()
@@ -126,10 +119,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the login storage: the replica's shared store, if it has one and keys, or else storage on this machine.
-
-    Returns `None` if this machine has no state folder.
-    """
+    """Return the replica's shared storage, if it has a store and keys, else this machine's; `None` without a folder."""
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
@@ -140,13 +130,8 @@ def login_store(replica: Replica, state_folder: str | None, storage: Literal["fi
 class Login:
     """The login of one principal to one upstream.
 
-    Args:
-        url: The upstream's address.
-        principal: The principal; empty for this machine's user.
-        port: The port for redirects.
-        options: The command-line options with which `coretools-mcp login` uses the same settings.
-        pages: The login pages for people on other machines, used instead of the port.
-        by_proxy: Whether to use the proxies set in the environment for authorization servers.
+    `principal` is empty for this machine's user. Redirects go to `port`, or for people on other machines to `pages`.
+    `options` are the command-line options with which `coretools-mcp login` uses the same settings.
     """
 
     def __init__(
@@ -190,12 +175,10 @@ class Login:
 
     @property
     def command(self) -> str:
-        """The terminal command to log in."""
         return f"coretools-mcp login {self._command_arguments}"
 
     @property
     def _command_arguments(self) -> str:
-        """The arguments for `coretools-mcp login` and `logout`."""
         principal_option = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"{self.alias}{principal_option}{self._options}"
 
@@ -205,11 +188,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header for a request; `None` without a token.
-
-        Raises:
-            LoginError: There is a token, but it cannot be used now.
-        """
+        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if it cannot be used now."""
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():
@@ -237,10 +216,7 @@ class Login:
     async def renew(self, old_header: str | None) -> str | None:
         """Return a new `Authorization` header, because `old_header` has expired or was rejected.
 
-        Returns `None` if a person must log in.
-
-        Raises:
-            LoginError: No `Authorization` header is available now.
+        Returns `None` if a person must log in. Raises a `LoginError` if no header is available now.
         """
         async with self._renewal_lock:
             if (header := _fresh_header(self._record, old_header)) is not None:
@@ -342,19 +318,10 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person. Returns `None` if another process has logged in meanwhile.
+        """Open a login for a person. Returns `None` if another process has logged in, so that `old_header` is outdated.
 
-        While another process uses the same port for a login, this method waits and calls `on_wait`.
-
-        Args:
-            tasks: Runs the login.
-            old_header: The `Authorization` header that was not sufficient. If a different one is stored, no login is
-                needed.
-            on_wait: Called with the reason for the wait.
-            readable_name: The principal's display name.
-
-        Raises:
-            LoginError: The login cannot be opened.
+        While another process uses the same port for a login, this method waits and calls `on_wait` with the reason.
+        `readable_name` is the principal's display name. Raises a `LoginError` if the login cannot be opened.
         """
         async with self._begin_lock:
             if self._attempt is not None and not self._attempt.done.is_set():
@@ -363,9 +330,8 @@ class Login:
             while True:
                 self._check_open()
                 try:
-                    self._attempt = await tasks.start(
-                        self._run, old_header, readable_name, name=f"login to {self.alias}"
-                    )
+                    name = f"login to {self.alias}"
+                    self._attempt = await tasks.start(self._run, old_header, readable_name, name=name)
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -452,10 +418,7 @@ class Login:
         record: StoredLogin,
         old_header: str | None,
     ) -> str:
-        """Wait for the redirect and redeem the code, unless somebody logs in through another process.
-
-        Returns why the login failed; empty on success.
-        """
+        """Wait for the redirect and redeem the code, or for another process's login. Returns the problem, if any."""
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 while not attempt.redirect.arrived.is_set():
@@ -486,11 +449,8 @@ class Login:
         """Return the client of a stored login, with the secret from the settings, if any."""
         stored_client = OAuthClientInformationFull.model_validate(record.client)
         settings_client = configured_client(server, self.oauth)
-        return (
-            settings_client
-            if settings_client is not None and settings_client.client_id == stored_client.client_id
-            else stored_client
-        )
+        is_same = settings_client is not None and settings_client.client_id == stored_client.client_id
+        return settings_client if settings_client is not None and is_same else stored_client
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
         """Reject an unexpected authorization server: an upstream could name any server to get the client's secret."""
@@ -548,10 +508,8 @@ class Login:
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
 
-        Raises:
-            TokenStoreError: The login cannot be removed.
-            LoginStoreUnavailableError: The store is unavailable, so nothing was removed.
-            LoginError: The login is forgotten here, but its tokens stay valid at the authorization server.
+        Raises a `TokenStoreError` or `LoginStoreUnavailableError` if it stays. After any other `LoginError`, it is
+        forgotten here, but its tokens stay valid at the authorization server.
         """
         async with self._lock():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
@@ -566,10 +524,7 @@ class Login:
         return is_removed
 
     async def _remove_client(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Remove a client that the authorization server no longer knows, and its tokens.
-
-        If there are tokens, nothing is removed unless `is_certain` is true.
-        """
+        """Remove a client that the server has forgotten, and its tokens. If there are tokens, this must be certain."""
         async with self._lock():
             record = await self._read_usable()
             is_same_client = record is not None and record.client.get("client_id") == client.client_id
@@ -645,9 +600,8 @@ class Login:
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthMetadata.model_validate(record.metadata)
-                _TEXTS.validate_python(
-                    [record.token.get(_REQUESTED_SCOPES), record.metadata.get(_RESOURCE)], strict=True
-                )
+                texts = [record.token.get(_REQUESTED_SCOPES), record.metadata.get(_RESOURCE)]
+                _TEXTS.validate_python(texts, strict=True)
         except ValidationError:
             raise LoginError(f"the stored login is damaged; run {self.command} to create a new one") from None
         client_id = self.oauth.client_id
@@ -659,11 +613,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login; `None` if there is none, or if it is unreadable, so that a new login can replace it.
-
-        Raises:
-            LoginStoreUnavailableError: The store is unavailable.
-        """
+        """Return the stored login; `None` if it is missing or unreadable. May raise a `LoginStoreUnavailableError`."""
         try:
             return await self._read()
         except LoginStoreUnavailableError:
@@ -712,7 +662,6 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all_scopes(record: StoredLogin | None) -> bool:
-    """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_REQUESTED_SCOPES) or "").split())

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 from pydantic_core import to_json
 
-from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, as_mapping
+from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, as_list, as_mapping
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, why_failed
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
@@ -28,14 +28,8 @@ MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor c
 MAX_ITEMS = 10_000  # maximum number of items per list
 MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets the whole list
 
-MAX_REPORTED, MAX_REPORTED_CHARS = (
-    20,
-    200,
-)  # limits for reporting omissions from a list: entries, and characters per entry
-
-TURN_SECONDS = 0.002
-"""How long items are processed before other tasks may run."""
-
+MAX_REPORTED, MAX_REPORTED_CHARS = 20, 200  # limits for reporting omissions from a list: entries, characters per entry
+TURN_SECONDS = 0.002  # how long items are processed before other tasks may run
 MAX_DEPTH = 64  # maximum depth to which schemas are searched
 
 _TEXT_KEYWORDS = frozenset(
@@ -144,14 +138,11 @@ async def read_lists(
     on_list: Callable[[OfferedKind, list[Json]], Awaitable[None]],
     offer: Offer,
 ) -> None:
-    """Read lists concurrently.
+    """Read lists concurrently, each within `seconds`, and pass each to `on_list` as soon as it has been read.
 
-    A list whose capability is missing is not requested. The list of tools is an exception, because some servers forget
-    to declare the `tools` capability.
-
-    Each list must arrive within `seconds`, and is passed to `on_list` as soon as it has been read. `offer` records the
-    items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server
-    itself.
+    A list whose capability is missing is not requested, except for the tools: some servers forget to declare `tools`.
+    `offer` records the items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come
+    through this server itself.
     """
     problems: list[Exception] = []
 
@@ -176,12 +167,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list. Items that have not changed since it was last read are not checked again.
-
-    Raises:
-        IsThisServerError: The list has come through this server itself.
-        RelayError: A page cannot be read.
-    """
+    """Read all pages of one list, and check new and changed items. Raises `IsThisServerError` or a `RelayError`."""
     previous_items = offer.digests.get(kind.field, {})
     items: dict[str, CheckedItem] = {}
     omissions: list[str] = []
@@ -195,8 +181,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         page = await session.request(kind.method, params)
         if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
             raise IsThisServerError
-        raw_items = page.get(kind.field)
-        async for raw_item in in_turns(cast("list[Any]", raw_items) if isinstance(raw_items, list) else ()):
+        async for raw_item in in_turns(as_list(page.get(kind.field))):
             position += 1
             item: Json = as_mapping(raw_item)
             name: Any = item.get(kind.key)
@@ -245,13 +230,10 @@ def omission_messages(omissions: Sequence[str]) -> list[str]:
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool with every character of its titles and descriptions visible; default values are unchanged."""
-    visible_tool = dict(definition)
-    for key in ("title", "description"):
-        if isinstance(text := visible_tool.get(key), str):
-            visible_tool[key] = visible(text)
-    annotations: Any = visible_tool.get("annotations")
-    if isinstance(annotations, dict) and isinstance(title := cast("dict[str, Any]", annotations).get("title"), str):
-        visible_tool["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
+    visible_tool = _visible_item(definition, visible)
+    annotations = as_mapping(visible_tool.get("annotations"))
+    if isinstance(title := annotations.get("title"), str):
+        visible_tool["annotations"] = {**annotations, "title": visible(title)}
     for key in ("inputSchema", "outputSchema"):
         if key in visible_tool:
             visible_tool[key] = _visible_schema(visible_tool[key], MAX_DEPTH)
@@ -262,37 +244,32 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
     """Return a prompt with every character visible, except in its name and its arguments' names."""
     visible_prompt = _visible_item(prompt)
     if isinstance(arguments := visible_prompt.get("arguments"), list):
-        visible_prompt["arguments"] = [_visible_item(argument) for argument in cast("list[dict[str, Any]]", arguments)]
+        visible_prompt["arguments"] = list(map(_visible_item, cast("list[dict[str, Any]]", arguments)))
     return visible_prompt
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, except in its URI.
-
-    Its name is changed too, which is safe because requests identify resources by URI.
-    """
+    """Return a resource or template with every character visible, except in its URI, by which requests identify it."""
     visible_resource = _visible_item(resource)
     visible_resource["name"] = visible_line(visible_resource["name"])
     return visible_resource
 
 
-def _visible_item(item: Mapping[str, Any]) -> dict[str, Any]:
+def _visible_item(item: Mapping[str, Any], visible_title: Callable[[str], str] = visible_line) -> dict[str, Any]:
     visible_item = dict(item)
-    if isinstance(title := visible_item.get("title"), str):
-        visible_item["title"] = visible_line(title)
-    if isinstance(description := visible_item.get("description"), str):
-        visible_item["description"] = visible(description)
+    for key, visible_text in (("title", visible_title), ("description", visible)):
+        if isinstance(text := item.get(key), str):
+            visible_item[key] = visible_text(text)
     return visible_item
 
 
 def with_visible_form(schema: Any) -> Any:
     """Return a form's schema with every character visible, except in the names of fields and in choices."""
     visible_schema = _visible_schema(schema, MAX_DEPTH)
-    fields: Any = cast("dict[str, Any]", visible_schema).get("properties") if isinstance(visible_schema, dict) else None
-    if not isinstance(fields, dict):
-        return cast("Any", visible_schema)
     # Copy the fields, because `_visible_schema` may return objects from the upstream's message, which must not change.
-    fields_by_name = dict(cast("dict[str, Any]", fields))
+    fields_by_name = dict(as_mapping(as_mapping(visible_schema).get("properties")))
+    if not fields_by_name:
+        return visible_schema
     for name, raw_field in fields_by_name.items():
         if isinstance(raw_field, dict):
             form_field = fields_by_name[name] = dict(cast("dict[str, Any]", raw_field))
@@ -301,14 +278,11 @@ def with_visible_form(schema: Any) -> Any:
             has_choices = bool(form_field.keys() & {"enum", "oneOf", "anyOf"})
             if isinstance(default := form_field.get("default"), str) and not has_choices:
                 form_field["default"] = visible(default)
-    return {**cast("dict[str, Any]", visible_schema), "properties": fields_by_name}
+    return {**visible_schema, "properties": fields_by_name}
 
 
 def _visible_schema(schema: Any, depth: int) -> Any:
-    """Return a schema with the invisible characters in its texts made visible.
-
-    Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
-    """
+    """Make a schema's texts visible. Unchanged parts stay the same objects, so 10,000 tools are not stored twice."""
     if depth == 0:
         return schema
     if isinstance(schema, list):
@@ -323,21 +297,17 @@ def _visible_schema(schema: Any, depth: int) -> Any:
         if key in _TEXT_KEYWORDS and isinstance(value, str):
             visible_keywords[key] = visible(value)
         elif key in _TEXT_LIST_KEYWORDS and isinstance(value, list):
-            visible_keywords[key] = [
-                visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)
-            ]
+            visible_keywords[key] = [visible(text) if isinstance(text, str) else text for text in as_list(value)]
         elif key in _DATA_KEYWORDS:
             visible_keywords[key] = value
         elif key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
-            schemas_by_name = cast("dict[str, Any]", value)
-            visible_schemas = {
-                name: _visible_schema(subschema, depth - 1) for name, subschema in schemas_by_name.items()
-            }
-            visible_keywords[key] = (
-                schemas_by_name
-                if all(map(operator.is_, schemas_by_name.values(), visible_schemas.values()))
-                else visible_schemas
-            )
+            schemas = as_mapping(value)
+            visible_schemas = {name: _visible_schema(subschema, depth - 1) for name, subschema in schemas.items()}
+            visible_keywords[key] = _same_or_changed(schemas, visible_schemas)
         else:
             visible_keywords[key] = _visible_schema(value, depth - 1)
-    return keywords if all(map(operator.is_, keywords.values(), visible_keywords.values())) else visible_keywords
+    return _same_or_changed(keywords, visible_keywords)
+
+
+def _same_or_changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return old if all(map(operator.is_, old.values(), new.values())) else new

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.json_rpc import UNSUPPORTED_PROTOCOL_VERSION, Json, as_mapping
+from server.protocol.json_rpc import UNSUPPORTED_PROTOCOL_VERSION, Json, as_list, as_mapping
 from server.protocol.request_table import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -27,11 +27,9 @@ from server.protocol.revisions import (
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.own_meta import OF_THIS_SERVER
 
+# How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
+# servers do not respond to unknown methods.
 PROBE_SECONDS = 10.0
-"""How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
-servers do not respond to unknown methods.
-"""
-
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
 ENVELOPE_KEYS = frozenset(
@@ -48,7 +46,6 @@ _NAME_PARAMETERS: Mapping[str, str] = {
     "tasks/cancel": "taskId",
 }
 """Maps each method to the parameter that the `Mcp-Name` header repeats (Streamable HTTP in the 2026-07-28 revision)."""
-
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865
 SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
@@ -72,8 +69,8 @@ class EraChoice:
 def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """Choose the operator's era if one is configured, otherwise the client's.
 
-    A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
-    client gets the most features if its own revision is used end to end.
+    A server that supports both may have fewer features in one (questions during a call, log messages); a client gets
+    the most if its own revision is used end to end.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -105,12 +102,7 @@ class Era:
 
 
 async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Json) -> Era:
-    """Negotiate the revision with an upstream.
-
-    Raises:
-        IncompatibleError: There is no common revision.
-        RelayError: The request failed.
-    """
+    """Negotiate the revision. Raises an `IncompatibleError` if none is common, or a `RelayError` if a request fails."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
     if not choice.is_modern:
         try:
@@ -134,10 +126,8 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            lacks_handshake = bool(supported_versions) and not any(
-                revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions
-            )
-            if choice.is_only or lacks_handshake:
+            has_handshake = any(revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions)
+            if choice.is_only or (supported_versions and not has_handshake):
                 raise IncompatibleError from None
         except (TimeoutError, IncompatibleError):
             if choice.is_only:
@@ -157,9 +147,7 @@ async def _discover(channel: JsonRpcChannel, version: str, capabilities: Json) -
     params = {"_meta": {**OF_THIS_SERVER, **envelope(version, capabilities)}}
     headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
     result = await channel.request("server/discover", params, headers)
-    supported_versions: Any = result.get("supportedVersions")
-    mutual = _common_version(cast("list[Any]", supported_versions)) if isinstance(supported_versions, list) else None
-    if mutual is None:
+    if (mutual := _common_version(as_list(result.get("supportedVersions")))) is None:
         raise IncompatibleError
     return _era(mutual, result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
 
@@ -226,8 +214,6 @@ def _common_version(versions: list[Any]) -> str | None:
 
 
 def _supported_versions(error: RelayError) -> list[Any]:
-    """Return the upstream's revisions, if its error lists them."""
     if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
-    versions = as_mapping(error.error.get("data")).get("supported")
-    return cast("list[Any]", versions) if isinstance(versions, list) else []
+    return as_list(as_mapping(error.error.get("data")).get("supported"))

@@ -9,8 +9,6 @@ upstream only after the client has answered.
 
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
 and `next_round` puts the answers into the next request.
-
-The number of background tasks per session is bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, NotAskedError
-from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
@@ -102,20 +100,14 @@ class SessionOptions:
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
 
     def capabilities_to_declare(self, capabilities: Json) -> Json:
-        """Return the capabilities to declare for a client.
-
-        If the client has no roots, the workspace folders serve as roots.
-        """
+        """Return a client's capabilities to declare. If it has no roots, the workspace folders serve as roots."""
         has_roots = capabilities.get("roots") is not None or not self.folders
         return capabilities if has_roots else {**capabilities, "roots": {}}
 
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress.
-
-    While it is suspended, its client has a question to answer, and no client request waits for the call.
-    """
+    """A call in progress. While suspended, its client has a question to answer, and no client request waits for it."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -156,9 +148,7 @@ class LiveQuestion:
 class SessionQuestions:
     """A session's calls in progress, and the questions that they cause."""
 
-    def __init__(
-        self, options: SessionOptions, channel: JsonRpcChannel, tasks: TaskGroup, background: BoundedTasks
-    ) -> None:
+    def __init__(self, options: SessionOptions, channel: JsonRpcChannel, background: BoundedTasks) -> None:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
         """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
@@ -167,7 +157,6 @@ class SessionQuestions:
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._channel = channel
-        self._tasks = tasks
         self._background = background
         self._open_questions: dict[str, UpstreamQuestion] = {}
         self._live_questions: dict[RequestId, LiveQuestion] = {}
@@ -207,8 +196,7 @@ class SessionQuestions:
     def suspects(self) -> list[InFlightCall]:
         """Return the calls that may have caused a message from the upstream.
 
-        In a shared session, the list is empty unless exactly one call is in progress, and no other client has recently
-        abandoned a call.
+        In a shared session, this is the only call in progress, or none if another client has recently abandoned a call.
         """
         if not self._options.is_shared:
             return self.calls
@@ -234,18 +222,14 @@ class SessionQuestions:
             client = options.client
         if client is not None:
             self._live_questions[identity] = LiveQuestion(method, list(calls))
-            self._tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
+            self._background.tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
-        is_of_one = (
-            options.client is None and not options.is_shared and options.client_capabilities.get("roots") is not None
-        )
-        is_deferred = method == "roots/list" and not calls and is_of_one
+        has_roots = options.client_capabilities.get("roots") is not None
+        is_of_one = options.client is None and not options.is_shared
+        is_deferred = method == "roots/list" and not calls and is_of_one and has_roots
         if not (askable_calls or is_deferred):
-            is_declared = (
-                method != "roots/list"
-                or options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
-            )
+            is_declared = method != "roots/list" or has_roots or bool(options.folders)
             refusal = refusal_of(method, options.folders) if is_declared else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
             return
@@ -257,7 +241,7 @@ class SessionQuestions:
         question = self._open_questions[key] = UpstreamQuestion(
             key, identity, method, labelled_params, only_call, is_deferred
         )
-        self._tasks.start_soon(self._await_answer, question)
+        self._background.tasks.start_soon(self._await_answer, question)
         if is_deferred:
             self.wants_roots = True
             asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._refuse_if_blocked, key)
@@ -275,10 +259,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Return the questions that this call may show and that no client has yet, and mark them as handed out.
-
-        The caller must then ensure that they are answered or refused, or that the call is resumed.
-        """
+        """Hand out the questions that this call may show. They must be answered or refused later, or it be resumed."""
         questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True
@@ -301,11 +282,8 @@ class SessionQuestions:
         return bool(roots_questions)
 
     def deferred_questions(self) -> list[UpstreamQuestion]:
-        return [
-            question
-            for question in self._open_questions.values()
-            if question.is_deferred and not question.answer.done()
-        ]
+        questions = self._open_questions.values()
+        return [question for question in questions if question.is_deferred and not question.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Accept answers, each under the key of its question; unknown keys are ignored."""
@@ -331,10 +309,7 @@ class SessionQuestions:
         ]
 
     def _refuse_if_blocked(self, key: str) -> None:
-        """Refuse the question if the upstream still has to respond to a request other than a call.
-
-        The upstream might wait for the answer before it sends its lists, which are needed for calls.
-        """
+        """Refuse a question if a request other than a call is open: lists, which calls need, may wait for an answer."""
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])
 
@@ -411,7 +386,7 @@ class SessionQuestions:
     async def _reply(self, identity: RequestId, response: Json) -> None:
         """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
         if response is NO_ANSWER:
-            await self._channel.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
+            await self._channel.refuse(identity, "The client does not accept such requests.")
             return
         await self._channel.answer(identity, response)
 
@@ -420,20 +395,13 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to send to the upstream if nobody can be asked its question.
-
-    In an answer to `roots/list`, `folders` are the roots.
-    """
-    match method:
-        case "elicitation/create":
-            return {"action": "cancel"}
-        case "roots/list":
-            roots = [
-                {"uri": Path(folder).as_uri(), "name": visible_line(os.path.basename(folder))} for folder in folders
-            ]
-            return {"roots": roots}
-        case _:
-            return NO_ANSWER
+    """Return the upstream's answer if nobody can be asked. In an answer to `roots/list`, `folders` are the roots."""
+    if method == "elicitation/create":
+        return {"action": "cancel"}
+    if method != "roots/list":
+        return NO_ANSWER
+    roots = [{"uri": Path(folder).as_uri(), "name": visible_line(os.path.basename(folder))} for folder in folders]
+    return {"roots": roots}
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
@@ -469,12 +437,9 @@ def _without_id(params: Json) -> Json:
 def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    If the client has no roots, the session's folders are the roots in the answer.
-
-    Returns:
-        The labelled questions, keyed as the client will see them, and the state that `next_round` needs with the
-        client's answers. In the state, `refused` maps the upstream's key of each refused question to the answer for the
-        upstream, and `keys` maps each key that was changed for the client to the upstream's key.
+    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In it,
+    `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's folders for
+    roots), and `keys` maps each key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +19,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, headers_of, negotiate
-from server.upstreams.session.upstream_questions import (
-    QUESTIONS,
-    BoundedTasks,
-    SessionOptions,
-    SessionQuestions,
-)
+from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks, SessionOptions, SessionQuestions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
     ConnectionLostError,
@@ -50,7 +45,6 @@ _SERIALS = itertools.count(1)
 LEVEL_SECONDS = 5.0  # time limit for an upstream to accept a log level or to respond to a ping
 
 LOG = "notifications/message"
-
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only on a `subscriptions/listen` stream
 
@@ -60,19 +54,11 @@ LIST_CHANGES: Mapping[str, str] = {
     "notifications/resources/list_changed": "resources",
 }
 
-MAX_PER_SECOND = 100
-"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
-
+MAX_PER_SECOND = 100  # log messages relayed per second and session; other notifications have the same limit
 SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/subscribe` or `resources/unsubscribe`
-
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
 """Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
-
-_FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
-
-SendRequest = Callable[[str, Json, float | None], Awaitable[Json]]
-"""Sends a request: the method, the parameters, and the time limit."""
 
 
 @dataclass(eq=False, slots=True)
@@ -99,11 +85,8 @@ class MessageLimit:
         return False
 
     def take_report(self) -> Json:
-        """Return a log message with the number of messages dropped since the last report."""
-        dropped_count, self.dropped_count = self.dropped_count, 0
-        text = (
-            f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {dropped_count}."
-        )
+        count, self.dropped_count = self.dropped_count, 0
+        text = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {count}."
         return {"level": "warning", "logger": "coretools-mcp", "data": text}
 
     def _send_report(self) -> None:
@@ -133,8 +116,8 @@ class UpstreamSession:
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
-        self.questions = SessionQuestions(options, self.channel, tasks, self._background)
-        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # for the handshake era
+        self.questions = SessionQuestions(options, self.channel, self._background)
+        self.subscriptions = ResourceSubscriptions(self)  # for the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
 
     @property
@@ -144,11 +127,7 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of this server or of a client; `params` must have the upstream's own names and URIs.
-
-        Raises:
-            ToolError: A client's request has passed through this server before, or through too many servers.
-        """
+        """Send a request of this server or a client, with the upstream's names and URIs. Raises as `chained` does."""
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
             meta.pop(name, None)
@@ -200,11 +179,11 @@ class UpstreamSession:
             self.questions.receive(identity, method, params)
         elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
+        elif self.is_initialized:
+            self._background.start(self.channel.refuse, identity, "Method not found")
         else:
-            message = (
-                "Method not found" if self.is_initialized else "This is not possible before the session is initialized."
-            )
-            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, message)
+            message = "This is not possible before the session is initialized."
+            self._background.start(self.channel.refuse, identity, message)
 
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_initialized:
@@ -227,12 +206,9 @@ class UpstreamSession:
                 self._relay_notification(method, params)
         elif self.log_limit.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
-            logger_name = params.get("logger")
-            prefixed_name = (
-                f"{self.alias}/{visible_line(logger_name)}"
-                if isinstance(logger_name, str) and logger_name
-                else self.alias
-            )
+            prefixed_name = self.alias
+            if isinstance(logger_name := params.get("logger"), str) and logger_name:
+                prefixed_name += f"/{visible_line(logger_name)}"
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
     def _send_drop_report(self, report: Json) -> None:
@@ -251,9 +227,7 @@ class UpstreamSession:
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
     """Open a session, which is closed when the context exits. The context must be entered and exited in the same task.
 
-    Raises:
-        IncompatibleError: There is no common revision.
-        RelayError: A request failed.
+    Raises an `IncompatibleError` if there is no common revision, or a `RelayError` if a request failed.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None
@@ -315,12 +289,8 @@ class _SubscriptionState:
 class ResourceSubscriptions:
     """The resources watched in a handshake-era session."""
 
-    def __init__(self, alias: str, request: SendRequest, tasks: TaskGroup, lost: anyio.Event) -> None:
-        self._alias = alias
-        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
-        self._request = request
-        self._tasks = tasks
-        self._lost = lost
+    def __init__(self, session: UpstreamSession) -> None:
+        self._session = session
         self._states: dict[str, _SubscriptionState] = {}
 
     def __len__(self) -> int:
@@ -328,7 +298,7 @@ class ResourceSubscriptions:
 
     async def watch(self, uri: str) -> None:
         """Add a watcher of a resource. Raises the upstream's error."""
-        if self._lost.is_set():
+        if self._session.lost.is_set():
             raise ConnectionLostError
         state = self._states.setdefault(uri, _SubscriptionState())
         state.watchers += 1
@@ -348,20 +318,18 @@ class ResourceSubscriptions:
             self._start_update(uri, state)
 
     def _start_update(self, uri: str, state: _SubscriptionState) -> None:
-        """If the number of watchers requires it, subscribe or unsubscribe in a task that belongs to the session.
-
-        A watcher's own task could be cancelled before the upstream has responded.
-        """
-        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+        """Subscribe or unsubscribe if needed, in the session's tasks: a watcher's own task could be cancelled early."""
+        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._session.lost.is_set():
             state.is_updating = True
-            self._tasks.start_soon(self._update_subscription, uri, state)
+            self._session.tasks.start_soon(self._update_subscription, uri, state)
 
     async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
+        session = self._session
         try:
             while bool(state.watchers) != state.is_subscribed:
                 if state.watchers:
                     try:
-                        await self._request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                        await session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                     except (RelayError, TimeoutError) as error:
                         state.watchers = 0
                         state.fail(error)
@@ -371,9 +339,9 @@ class ResourceSubscriptions:
                     continue
                 state.is_subscribed, state.attempt = False, _new_attempt()
                 try:
-                    await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    await session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
+                    session.log.info("upstream %s did not confirm the end of a subscription", session.alias)
         finally:
             state.is_updating = False
             if not state.is_subscribed:
@@ -384,11 +352,8 @@ class ResourceSubscriptions:
 class ChangeStream:
     """Keeps a `subscriptions/listen` stream open to a 2026-07-28 upstream."""
 
-    def __init__(self, alias: str, era: Era, request: SendRequest) -> None:
-        self._alias = alias
-        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
-        self._era = era
-        self._request = request
+    def __init__(self, session: UpstreamSession) -> None:
+        self._session = session
         self._uris: dict[str, int] = {}
         self._scope = anyio.CancelScope()
 
@@ -406,10 +371,10 @@ class ChangeStream:
 
     async def run(self) -> None:
         """Listen until cancelled, until the upstream refuses the stream, or until the connection is lost."""
-        pause = PAUSE_SECONDS
+        session, era, pause = self._session, self._session.era, PAUSE_SECONDS
         while True:
-            era = self._era
-            filters: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+            kinds = [kind for kind in LIST_CHANGES.values() if era.announces(kind, "listChanged")]
+            filters: Json = {f"{kind}ListChanged": True for kind in kinds}
             if self._uris and era.announces("resources", "subscribe"):
                 filters["resourceSubscriptions"] = sorted(self._uris)
             began = anyio.current_time()
@@ -417,11 +382,11 @@ class ChangeStream:
                 if not filters:
                     await anyio.sleep_forever()
                 try:
-                    await self._request("subscriptions/listen", {"notifications": filters}, None)
+                    await session.request("subscriptions/listen", {"notifications": filters})
                 except UnusableAnswerError as error:
-                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.reason)
+                    session.log.info("upstream %s: the stream of changes ended: %s", session.alias, error.reason)
                 except UpstreamError as error:
-                    self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
+                    session.log.info("upstream %s refused the stream of changes (error %s)", session.alias, error.code)
                     return
                 except ConnectionLostError:
                     return

@@ -55,10 +55,7 @@ from server.upstreams.wire.json_rpc_channel import (
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for sending a request
-
-ACCEPT_SECONDS = 10.0
-"""Time limit for a server to accept a message that has no response; the sending task waits until it is accepted."""
-
+ACCEPT_SECONDS = 10.0  # time limit for a server to accept a message without a response; the sending task waits
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
 MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
 CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
@@ -106,10 +103,7 @@ class RefusedError(UnusableAnswerError):
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Raises a `RefusedError` for every failed request and every error status, and records the reason.
-
-    `on_doubt` is called when the session seems to be lost.
-    """
+    """Turns failures and error statuses into a `RefusedError`. Calls `on_doubt` when the session seems to be lost."""
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
@@ -222,22 +216,18 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def without_secrets(self, message: Message) -> Message:
         """Return a message. If it is an error, remove this connection's secrets from it: many people see errors."""
-        if not isinstance(message, ErrorResponse) and not (
-            isinstance(message, Response) and message.result.get("isError")
-        ):
+        if isinstance(message, ErrorResponse):
+            name, content = "error", message.error
+        elif isinstance(message, Response) and message.result.get("isError"):
+            name, content = "result", message.result
+        else:
             return message
-        content = message.error if isinstance(message, ErrorResponse) else message.result
         encoded = to_json(content, inf_nan_mode="null")
         if not self.secrets.found_in(encoded.decode()):
             return message
         if len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        redacted = {name: self.secrets.hide_within(value) for name, value in content.items()}
-        return (
-            ErrorResponse(message.id, redacted)
-            if isinstance(message, ErrorResponse)
-            else Response(message.id, redacted)
-        )
+        return message._replace(**{name: {key: self.secrets.hide_within(value) for key, value in content.items()}})
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -268,9 +258,8 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
                 if self._max_bytes is not None and count > self._max_bytes:
-                    logger.info(
-                        "a response from an upstream was longer than %d bytes and was rejected", self._max_bytes
-                    )
+                    note = "a response from an upstream was longer than %d bytes and was rejected"
+                    logger.info(note, self._max_bytes)
                     return
                 yield chunk
         except httpx2.TransportError as error:
@@ -284,12 +273,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Provide an HTTP client.
-
-    Raises:
-        NeedsAuthenticationError: The body of the `async with` failed because the server requires a login.
-        UnreachableError: The body of the `async with` failed because the server cannot be reached.
-    """
+    """Provide an HTTP client. Raises `NeedsAuthenticationError` or `UnreachableError` if that made its context fail."""
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
@@ -372,11 +356,7 @@ class _Writer:
         return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Send a request and receive its response.
-
-        Raises:
-            RefusedError: The server refuses the request.
-        """
+        """Send a request and receive its response. Raises a `RefusedError` if the server refuses it."""
         raise NotImplementedError
 
 
@@ -384,10 +364,8 @@ class _Writer:
 async def streamable_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
-    """Speak Streamable HTTP."""
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
-        writer.inbox.transform = transport.without_secrets
+        writer = StreamableWriter(client, url, tasks, Inbox(transport.without_secrets), transport.on_doubt)
         try:
             yield writer.inbox, writer
         finally:
@@ -457,7 +435,6 @@ class StreamableWriter(_Writer):
         await self._deliver(message, all_headers)
 
     async def leave(self) -> None:
-        """Tell the server that the session is over."""
         if self._session is not None and not self._is_forgotten:
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
@@ -514,10 +491,7 @@ class StreamableWriter(_Writer):
                 self.inbox.put(unusable(request_id, reason, is_unknown_session=True))
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a ping confirms that the server no longer knows the session.
-
-        If so, the refused request was not executed.
-        """
+        """Return whether a ping confirms that the server has forgotten the session, so the request was not executed."""
         if status in _UNKNOWN_SESSION_STATUSES:
             ping = Request("session", "ping")
             try:
@@ -617,8 +591,7 @@ async def sse_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older HTTP+SSE transport: the server sends messages on one stream, and receives messages by POST."""
-    inbox = Inbox()
-    inbox.transform = transport.without_secrets
+    inbox = Inbox(transport.without_secrets)
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The first event says where to post messages.
@@ -639,9 +612,8 @@ async def sse_streams(
         finally:
             inbox.close()
         if not has_address:
-            raise UnusableAnswerError(
-                "its stream does not begin with an address on the same server for posting messages"
-            )
+            reason = "its stream does not begin with an address on the same server for posting messages"
+            raise UnusableAnswerError(reason)
 
     async with (
         _careful_client(headers, transport) as client,
@@ -658,11 +630,7 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older HTTP+SSE transport.
-
-    Responses arrive on the stream. If a request cannot be sent, or the server refuses it, an error response for it is
-    put into the inbox.
-    """
+    """Speaks the older HTTP+SSE transport. Responses arrive on the stream; a failed request gets an error response."""
 
     takes_headers = False
 
@@ -686,8 +654,6 @@ class SseWriter(_Writer):
 
 @dataclass(slots=True)
 class Event:
-    """A server-sent event."""
-
     name: str = ""
     data: bytes = b""
     id: str | None = None  # empty to forget the previous id
@@ -695,11 +661,7 @@ class Event:
 
 
 async def events_in(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[Event]:
-    """Yield the events of a stream (WHATWG HTML, 9.2), which is always UTF-8, regardless of the declared charset.
-
-    Raises:
-        OverflowError: An event is too large.
-    """
+    """Yield a stream's events (WHATWG HTML, 9.2), which are always UTF-8. Raises `OverflowError` if one is too long."""
     event: Event | None = None
     line, data, size, is_first, ends_in_cr = bytearray(), list[bytes](), 0, True, False
     async for chunk in chunks:

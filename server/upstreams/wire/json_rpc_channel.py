@@ -22,6 +22,7 @@ from pydantic_core import from_json, to_json
 
 from server.protocol.json_rpc import (
     INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
     ErrorResponse,
     Json,
     Message,
@@ -41,21 +42,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_EVENTS = 1_000
-MAX_EVENT_BYTES = 4 << 20
-"""Maximum number and total size of queued events per request. Above these limits, new progress replaces the latest
-queued progress, and other notifications are dropped.
-"""
-
+# Maximum number and total size of queued events per request. Above these limits, new progress replaces the latest
+# queued progress, and other notifications are dropped.
+MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
-
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-
+# Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
+# remembered, again at most this many.
 MAX_ABANDONED = 1_000
-"""Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
-remembered, again at most this many.
-"""
 
 
 class RelayError(Exception):
@@ -98,10 +93,7 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help.
-
-        A login does not help if the status is 403 and the response names no authentication scheme.
-        """
+        """Whether a login could help: not after a status 403 without an authentication scheme."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -130,10 +122,8 @@ def why_failed(error: BaseException) -> str:
         case UpstreamError(method=method):
             from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
 
-            quoted_message = quoted(str(error.error.get("message", "")))
-            return (
-                f"it answered {method or 'a request'} with error {error.code}{quoted_message and f': {quoted_message}'}"
-            )
+            message = quoted(str(error.error.get("message", "")))
+            return f"it answered {method or 'a request'} with error {error.code}{message and f': {message}'}"
         case TimeoutError():
             return "it did not answer in time"
         case _:
@@ -160,19 +150,11 @@ class Credentials(Protocol):
         ...
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header for a request, if there is one.
-
-        Raises:
-            LoginError: There is a token, but it cannot be used now.
-        """
+        """Return the `Authorization` header, if there is one. Raises a `LoginError` if it cannot be used now."""
         ...
 
     async def renew(self, old_header: str | None) -> str | None:
-        """Return a new `Authorization` header to replace the rejected one (`old_header`), if there is one.
-
-        Raises:
-            LoginError: No `Authorization` header is available now.
-        """
+        """Return a header to replace a rejected one, if there is one. Raises a `LoginError` if none is available."""
         ...
 
 
@@ -206,8 +188,6 @@ def unusable(
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How an upstream's program exited."""
-
     exit: ExitStatus | None  # `None` if this server stopped it
     last_lines: tuple[str, ...]  # the last lines of the program's output that were not messages
 
@@ -221,18 +201,14 @@ class MessageReader(Protocol):
 
 
 class MessageWriter(Protocol):
-    """Sends messages to an upstream.
+    """Sends messages: `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, `_SdkWriter`."""
 
-    It is a `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, an `_SdkWriter`.
-    """
+    takes_headers: bool
 
     @property
     def has_room(self) -> bool:
         """Whether `send` is sure to accept a request without waiting."""
         ...
-
-    @property
-    def takes_headers(self) -> bool: ...
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits while there is no room. Raises an anyio error if either end is closed."""
@@ -242,8 +218,10 @@ class MessageWriter(Protocol):
 class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
-    def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.transform: Callable[[Message], Message] | None = None  # transforms each message on arrival
+    def __init__(
+        self, transform: Callable[[Message], Message] | None = None, on_empty: Callable[[], None] = lambda: None
+    ) -> None:
+        self._transform = transform  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -252,9 +230,8 @@ class Inbox:
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        """Add a message; a listener gets it at once."""
-        if self.transform is not None:
-            message = self.transform(message)
+        if self._transform is not None:
+            message = self._transform(message)
         if self._listener is not None:
             self._listener(message)
             return
@@ -313,10 +290,8 @@ class PendingRequest:
     channel: JsonRpcChannel
     identity: int
     method: str
+    # The client to remember if the request is abandoned: empty if unidentified, `None` if it need not be remembered
     client_key: str | None = None
-    """The key of the client to remember if the request is abandoned; empty if the client is unidentified, and `None` if
-    no client needs to be remembered.
-    """
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
@@ -331,11 +306,7 @@ class PendingRequest:
     _questions: int = 0  # the number of open questions that the request may have caused
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Report `Expired` after `seconds` without progress.
-
-        If `first` is given, the first wait is `first` seconds instead. If `seconds` is `None`, the request never
-        expires.
-        """
+        """Report `Expired` after `seconds` without progress (`None`: never). The first wait is `first`, if given."""
         self._patience = seconds
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
@@ -357,7 +328,8 @@ class PendingRequest:
             self.expect(self._patience)  # progress restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
-            self._report_answer(event)
+            if self.on_answer is not None:
+                self.on_answer(event)
             if self.at_end is not None:
                 self.at_end()
         elif self._events:
@@ -403,33 +375,24 @@ class PendingRequest:
                     raise event.problem
                 return event.result
 
-    def _report_answer(self, answer: RpcAnswer | None) -> None:
-        if self.on_answer is not None:
-            on_answer, self.on_answer = self.on_answer, None
-            on_answer(answer)
-
     async def aclose(self) -> None:
         """Stop waiting for the response. If the upstream has not responded, it is notified of the cancellation."""
         if self._dropped_count:
-            logger.info(
-                "notifications dropped during a call, because its client reads too slowly: %d", self._dropped_count
-            )
+            message = "notifications dropped during a call, because its client reads too slowly: %d"
+            logger.info(message, self._dropped_count)
             self._dropped_count = 0
         if not self.is_answered:
-            self._report_answer(None)
+            if self.on_answer is not None:
+                on_answer, self.on_answer = self.on_answer, None
+                on_answer(None)
             await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()
 
 
 class Observer(Protocol):
-    """Observes the requests to an upstream."""
-
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Return the parameters to send with a request, and a callback.
-
-        The callback must be called with the response, or with `None` if there was none.
-        """
+        """Return the parameters to send, and a callback for the response, or for `None` if there was none."""
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
@@ -455,14 +418,12 @@ class JsonRpcChannel:
     _next_id: int = field(default=0, init=False)
     _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
     """The requests whose callers are still waiting for a response."""
+    # Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
+    # as unfinished; oldest first.
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    """Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
-    as unfinished; oldest first.
-    """
+    # Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
+    # count as unfinished. The empty key stands for all clients above the limit.
     _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
-    count as unfinished. The empty key stands for all clients above the limit.
-    """
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -545,10 +506,7 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request. If it has a progress token, the request's id replaces the token.
-
-        The client with the key `client_key` is remembered if the request is abandoned.
-        """
+        """Send a request; its id replaces a progress token. If it is abandoned, its `client_key` is remembered."""
         self._next_id += 1
         identity = self._next_id
         on_answer = None
@@ -599,9 +557,7 @@ class JsonRpcChannel:
         now = self._loop.time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        self._extra_clients = {
-            client: expires_at for client, expires_at in self._extra_clients.items() if expires_at > now
-        }
+        self._extra_clients = {client: expiry for client, expiry in self._extra_clients.items() if expiry > now}
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
@@ -609,8 +565,8 @@ class JsonRpcChannel:
     async def answer(self, identity: RequestId, result: Json) -> None:
         await self._send_quietly(Response(identity, result))
 
-    async def refuse(self, identity: RequestId, code: int, message: str) -> None:
-        await self._send_quietly(ErrorResponse(identity, {"code": code, "message": message}))
+    async def refuse(self, identity: RequestId, message: str) -> None:
+        await self._send_quietly(ErrorResponse(identity, {"code": METHOD_NOT_FOUND, "message": message}))
 
     async def _send_quietly(self, message: Message) -> None:
         try:
@@ -628,10 +584,7 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """Return the number in an id; zero if it is not a whole number.
-
-    This server's own ids are positive numbers, which some upstreams return as strings.
-    """
+    """Return the number in an id, even in a string; zero if it has none. This server's own ids are positive numbers."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
@@ -648,10 +601,7 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in `text`, which begins with a brace or a bracket, and whether the text is valid.
-
-    An invalid response is replaced by an error.
-    """
+    """Return the messages in `text` ({ or [ first), and whether it is valid. An invalid response becomes an error."""
     messages: list[Message] = []
     parts: Any = []
     if text.lstrip()[:1] == "[":

@@ -14,18 +14,13 @@ from typing import Any, cast
 
 from pydantic_core import to_json
 
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-OWN_KEYS = "coretools-mcp/"
-"""The prefix of this server's keys in `_meta` and in questions; clients may trust their values."""
-
+OWN_KEYS = "coretools-mcp/"  # the prefix of this server's keys in `_meta` and in questions; clients may trust them
 UPSTREAM_KEY = "coretools-mcp/upstream"  # the `_meta` key that names the server of an item
-
 FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for machine-readable facts about a result
-
-CHAIN_KEY = "coretools-mcp/chain"
-"""The `_meta` key with the ids of the coretools-mcp servers that a request or a list came through."""
+CHAIN_KEY = "coretools-mcp/chain"  # the `_meta` key with the ids of the servers that a request or a list came through
 
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
@@ -37,14 +32,12 @@ _OWN_NAME = OWN_KEYS.rstrip("/")
 _DATA_KEYS = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """Keys whose values may be large, and are traversed only if their JSON contains this server's prefix."""
 
+# The protocol's keys in a message's `_meta`, each with a check of its value. If a value is invalid, some clients wait
+# for a response forever.
 _PROTOCOL_KEYS: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
-"""The protocol's keys in a message's `_meta`, each with a check of its value. If a value is invalid, some clients wait
-for a response forever.
-"""
-
 _COMPOUND = frozenset({dict, list})
 _ITEM_DEPTH = 2  # the depth of list items in a response
 
@@ -71,9 +64,7 @@ def remove_own_keys(message: Json, *, is_list: bool = False) -> None:
                 kept_key = CHAIN_KEY if is_list and depth <= _ITEM_DEPTH else ""
                 own_keys = [key for key in meta if key != kept_key and f"{key.lower()}/".startswith(OWN_KEYS)]
                 if not depth:
-                    own_keys += [
-                        key for key, is_valid in _PROTOCOL_KEYS.items() if key in meta and not is_valid(meta[key])
-                    ]
+                    own_keys += [key for key, is_ok in _PROTOCOL_KEYS.items() if key in meta and not is_ok(meta[key])]
                 for key in own_keys:
                     del meta[key]
                 # Remove `_meta` only if it has become empty here: one that was already empty may be a schema.
@@ -98,18 +89,12 @@ def with_origin(item: Mapping[str, Any], alias: str, **extra: str) -> Json:
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the ids of the coretools-mcp servers in `_meta`; empty if `_meta` comes from another program."""
-    chain: Any = meta.get(CHAIN_KEY)
-    if not isinstance(chain, list):
-        return ()
-    return tuple(server_id for server_id in cast("list[Any]", chain)[: MAX_HOPS * 8] if isinstance(server_id, str))
+    chain = as_list(meta.get(CHAIN_KEY))[: MAX_HOPS * 8]
+    return tuple(server_id for server_id in chain if isinstance(server_id, str))
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """Return the entries to add to the `_meta` of a request that this server passes on.
-
-    Raises:
-        ToolError: The request has passed through this server before, or through too many servers.
-    """
+    """Return the `_meta` entries of a request to pass on. Raises a `ToolError` if it runs in a loop of servers."""
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
@@ -129,8 +114,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server does not receive items that have already passed through it or through too many servers;
-    other clients do not receive server ids.
+    Another coretools-mcp server gets no items that passed through it or too many servers; others get no server ids.
     """
     client_chain = set(chain_of(meta))
     new_items: list[Json] = []

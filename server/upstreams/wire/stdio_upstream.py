@@ -50,21 +50,17 @@ LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; further lines are only counted
 
+# Pause between two chunks that are not shown, which limits a flood to a few megabytes per second
 FULL_LOG_PAUSE_SECONDS = 0.01
-"""Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
-
+# If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took
 TURN_SECONDS = 0.005
-"""If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
-
 # Bytes per read once a read has returned as many bytes as a pipe's initial capacity; until then, that capacity
 LARGE_READ_BYTES = 1 << 18
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
+# How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
+# `GRACE_SECONDS` are the same as in the SDK.
 FLUSH_SECONDS = 0.5
-"""How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
-`GRACE_SECONDS` are the same as in the SDK.
-"""
-
 ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
 LEAVING_SECONDS = 2.0  # time limit for an upstream to exit after its input is closed
 GRACE_SECONDS = 2.0  # time limit for an upstream and its children to exit after SIGTERM, before they are killed
@@ -108,10 +104,7 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe into the log until the pipe ends. Does not close the pipe.
-
-    Of a line longer than `line_bytes`, only the beginning and the end are kept.
-    """
+    """Reads a non-blocking pipe, which it never closes, into the log; of lines over `line_bytes`, only both ends."""
 
     def __init__(self, descriptor: int, log: StderrLog, line_bytes: int = LOG_LINE_BYTES) -> None:
         self.log = log
@@ -138,7 +131,6 @@ class PipeReader:
             self.loop.call_later(seconds, self.resume)
 
     def on_readable(self) -> None:
-        """Read a chunk, and pause if further lines would not be shown."""
         self.read()
         if self.log.is_full and not self.is_ended:
             self.pause(FULL_LOG_PAUSE_SECONDS)
@@ -329,12 +321,9 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and of its working folder.
+        """Return the absolute paths of the program and its working folder. Raises an `OSError` if one does not exist.
 
         A relative command, and relative entries of `PATH`, are resolved against the working folder.
-
-        Raises:
-            OSError: The program or the folder does not exist.
         """
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):
@@ -377,10 +366,7 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
     """Start an upstream, and stay connected to it until the context exits. No process is left behind.
 
-    `on_end` is called with a description of how the program exited.
-
-    Raises:
-        OSError: The program cannot be started.
+    `on_end` is called with a description of how the program exited. Raises an `OSError` if it cannot be started.
     """
     process, input_descriptor = await program.start(starter)
     os.set_blocking(input_descriptor, False)

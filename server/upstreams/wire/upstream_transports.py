@@ -27,20 +27,14 @@ INHERITED = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""The variables that an upstream's program gets from this server's environment, in addition to `XDG_*` and those that
-its entry names.
-"""
+"""What an upstream's program gets from this server's environment, besides `XDG_*` and those that its entry names."""
 
 Streams = tuple[MessageReader, MessageWriter]
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport to an upstream.
-
-    `open` takes two arguments: a callback that is called when the connection seems to be lost, and the workspace
-    folders.
-    """
+    """One transport. `open` takes a callback for when the connection seems to be lost, and the workspace folders."""
 
     name: str
     open: Callable[[Callable[[], None], Sequence[str]], AbstractAsyncContextManager[Streams]]
@@ -57,8 +51,8 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with a description of how a program exited. Requests to a remote server carry the token of
-    `login`, and go through the proxy set in the environment if `by_proxy` is true.
+    `on_end` is called with how a program exited. Requests to a remote server carry the token of `login`, and go through
+    the environment's proxy if `by_proxy` is true.
     """
     if entry.transport == "stdio":
         cwd = os.path.expanduser(entry.cwd or "")
@@ -137,8 +131,8 @@ class _SdkReader:
 @dataclass(frozen=True, slots=True)
 class _SdkWriter:
     stream: Any
-    has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
-    takes_headers: bool = False
+    has_room = False  # the stream accepts one message at a time, so senders may have to wait
+    takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         del headers

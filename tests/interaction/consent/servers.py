@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.harness import Route, write_config
 from tests.interaction.consent.actions import BEFORE, NOTES, Snapshot, snapshot
-from tests.interaction.raw_clients import RawClient, http_server, introduced, reach, stdio_server
+from tests.interaction.raw_clients import RawClient, connect_http, http_server, initialized_client, stdio_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Servers:
         if route.transport == "stdio":
             yield self._stdio_client(route.revision, setup, announced)
             return
-        with introduced(reach(self.url(setup), route.transport), route.revision, **announced) as client:
+        with initialized_client(connect_http(self.url(setup), route.transport), route.revision, **announced) as client:
             yield client
 
     @contextmanager
@@ -77,7 +77,7 @@ class Servers:
                 yield client
             return
         served = stdio_server(self.root, self.config(DEFAULTS), self.environment)
-        with served as wire, introduced(wire, route.revision) as client:
+        with served as wire, initialized_client(wire, route.revision) as client:
             yield client
 
     def url(self, setup: Setup = DEFAULTS) -> str:

@@ -11,7 +11,7 @@ from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, Action, sn
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
 from tests.interaction.consent.routes import KNOWN_ROUTES, by_route_and_action
 from tests.interaction.consent.servers import Servers
-from tests.interaction.raw_clients import Asked, RawClient
+from tests.interaction.raw_clients import Question, RawClient
 from tests.interaction.serving import by_route
 
 
@@ -21,10 +21,10 @@ def is_asked(client: RawClient, action: Action, servers: Servers) -> bool:
     before = snapshot(folder)
     call = client.call(action.tool, action.arguments(folder))
     outcome = call.outcome()
-    if isinstance(outcome, Asked):
+    if isinstance(outcome, Question):
         assert snapshot(folder) == before
         call.answer(outcome, REFUSALS["deny"])
-        assert call.done().code == "execution_denied"
+        assert call.next_result().code == "execution_denied"
         assert snapshot(folder) == before
         return True
     assert action.times(folder) == 1, outcome
@@ -40,12 +40,12 @@ def test_always_counts_for_this_client_and_for_no_other(
     with servers.new_client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         assert [each for each in asked.decisions if each != "always_sandboxed"] == ["once", "always", "deny"]
         assert "in this session" in asked.titles[1]
         assert snapshot(place) == before
         call.answer(asked, ALWAYS)
-        assert call.done().code is None
+        assert call.next_result().code is None
         assert action.times(place) == 1
         assert not is_asked(client, action, servers)
         with servers.client(route) as other:
@@ -59,8 +59,8 @@ def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, ser
     with servers.client(route) as client:
         for reply, code in ((REFUSALS["deny"], "execution_denied"), (ONCE, None)):
             call = client.call(action.tool, action.arguments(place))
-            call.answer(call.asked(), reply)
-            assert call.done().code == code
+            call.answer(call.next_question(), reply)
+            assert call.next_result().code == code
             assert is_asked(client, action, servers)
 
 
@@ -69,10 +69,10 @@ def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, ser
 def test_always_covers_what_its_title_says_and_nothing_else(route: Route, servers: Servers, place: Path) -> None:
     with servers.new_client(route) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         assert str(servers.root) in asked.titles[1]
         call.answer(asked, ALWAYS)
-        assert call.done().code is None
+        assert call.next_result().code is None
         asking = {action.tool: is_asked(client, action, servers) for action in ACTIONS}
         assert asking == {action.tool: action not in CHANGES for action in ACTIONS}
 
@@ -82,16 +82,16 @@ def test_always_covers_what_its_title_says_and_nothing_else(route: Route, server
 def test_always_does_not_cover_auto_run_files(route: Route, servers: Servers, place: Path) -> None:
     with servers.new_client(route) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        call.answer(call.asked(), ALWAYS)
-        assert call.done().code is None
+        call.answer(call.next_question(), ALWAYS)
+        assert call.next_result().code is None
         before = snapshot(place)
         arguments = {"file_path": str(place / ".vscode" / "tasks.json"), "content": "{}\n"}
         call = client.call("write_file", arguments)
-        asked = call.asked()
+        asked = call.next_question()
         assert asked.decisions == ["once", "deny"]
         assert "Asked because" in asked.message
         call.answer(asked, ALWAYS)
-        assert call.done().code == "execution_denied"
+        assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before
 
 
@@ -101,7 +101,7 @@ def test_a_malformed_always_allows_nothing(route: Route, action: Action, servers
     with servers.client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        call.answer(call.asked(), {"action": "accept", "content": {"decision": "always", "reason": 7}})
-        assert call.done().code == "execution_denied"
+        call.answer(call.next_question(), {"action": "accept", "content": {"decision": "always", "reason": 7}})
+        assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before
         assert is_asked(client, action, servers)

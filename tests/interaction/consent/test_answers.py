@@ -14,30 +14,30 @@ from tests.interaction.consent.actions import ACTIONS, Action, by_action, snapsh
 from tests.interaction.consent.answers import EMPTY, NO_DECISION, NO_FORM, NO_OBJECT, ONCE, REFUSALS, WRONG_FIELDS
 from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, spread
 from tests.interaction.consent.servers import Servers
-from tests.interaction.raw_clients import Asked, Done, RawClient
+from tests.interaction.raw_clients import CallResult, Question, RawClient
 from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 
-def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
+def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> CallResult:
     """Give an answer that is no consent; what the model is told."""
     before = snapshot(place)
     call = client.call(action.tool, action.arguments(place))
-    asked = call.asked()
+    asked = call.next_question()
     assert snapshot(place) == before
     if not call.answer(asked, reply):
         # The transport has told the client that this was no answer, and the question is still open.
-        assert client.is_served()
+        assert client.is_answered()
         assert snapshot(place) == before
         call.answer(asked, {"action": "decline"})
     outcome = call.outcome()
-    if client.is_modern and isinstance(outcome, Asked):
+    if client.is_modern and isinstance(outcome, Question):
         assert outcome.message == asked.message
         call.answer(outcome, {"action": "decline"})
         outcome = call.outcome()
-    assert isinstance(outcome, Done), outcome
+    assert isinstance(outcome, CallResult), outcome
     assert outcome.code == "execution_denied"
-    assert client.is_served()
+    assert client.is_answered()
     assert snapshot(place) == before
     return outcome
 
@@ -59,12 +59,12 @@ def test_an_accepted_action_happens_once_and_not_before(route: Route, servers: S
             with case(action):
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.asked()
+                asked = call.next_question()
                 assert snapshot(place) == before
                 call.answer(asked, ONCE)
-                assert call.done().code is None
+                assert call.next_result().code is None
                 assert action.times(place) == 1
-                assert client.is_served()
+                assert client.is_answered()
             servers.remember(place)
 
 
@@ -102,11 +102,11 @@ def test_an_error_in_place_of_an_answer_is_no_consent(route: Route, servers: Ser
                 place = servers.place()
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.asked()
-                if not client.say(asked.identity, **answer):
+                asked = call.next_question()
+                if not client.send_answer(asked.identity, **answer):
                     call.answer(asked, REFUSALS["decline"])
-                assert call.done().code == "execution_denied"
-                assert client.is_served()
+                assert call.next_result().code == "execution_denied"
+                assert client.is_answered()
                 assert snapshot(place) == before
 
 
@@ -133,6 +133,6 @@ def test_a_client_that_cannot_be_told_from_others_is_offered_no_always(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route) as client:
-        asked = client.call(action.tool, action.arguments(place)).asked()
+        asked = client.call(action.tool, action.arguments(place)).next_question()
         assert asked.decisions == ["once", "deny"]
         refuse(client, action, place, {"action": "accept", "content": {"decision": "always"}})

@@ -16,7 +16,7 @@ from tests.interaction.consent.actions import ACTIONS, BEFORE, EDIT, NOTES, snap
 from tests.interaction.consent.answers import ONCE, REFUSALS
 from tests.interaction.consent.routes import TRANSPORTS
 from tests.interaction.consent.servers import DEFAULTS, SIMPLE, Servers, Setup, settings_environment
-from tests.interaction.raw_clients import Asked, RawClient, introduced, stdio_server
+from tests.interaction.raw_clients import Question, RawClient, initialized_client, stdio_server
 
 ROOTS: Mapping[str, Any] = {"roots": {}}
 
@@ -125,11 +125,11 @@ def test_a_client_that_shows_forms_is_asked_before_anything_happens(
             place = servers.place()
             before = snapshot(place)
             call = client.call(action.tool, action.arguments(place))
-            asked = call.asked()
+            asked = call.next_question()
             assert "once" in asked.decisions
             assert snapshot(place) == before
             call.answer(asked, ONCE)
-            assert call.done().code is None
+            assert call.next_result().code is None
             assert action.times(place) == 1
             servers.remember(place)
 
@@ -145,12 +145,12 @@ def test_a_client_that_declines_by_itself_tells_the_model_what_would_help(
             place = servers.place()
             before = snapshot(place)
             call = client.call(action.tool, action.arguments(place))
-            call.answer(call.asked(), DECLINE)
-            done = call.done()
+            call.answer(call.next_question(), DECLINE)
+            done = call.next_result()
             assert done.code == "execution_denied"
             assert "perhaps nobody saw it" in done.text
             assert "--approval-mode" in done.text or "permissions.sandboxedCommands" in done.text
-            assert client.is_served()
+            assert client.is_answered()
             assert snapshot(place) == before
 
 
@@ -202,7 +202,7 @@ def happens(client: RawClient, servers: Servers) -> None:
     for action in ACTIONS:
         assert hints[action.tool]["readOnlyHint"] is False
         place = servers.place()
-        assert client.call(action.tool, action.arguments(place)).done().code is None
+        assert client.call(action.tool, action.arguments(place)).next_result().code is None
         assert action.times(place) == 1
         servers.remember(place)
 
@@ -212,10 +212,10 @@ def is_refused(client: RawClient, servers: Servers, said: str) -> None:
     for action in ACTIONS:
         place = servers.place()
         before = snapshot(place)
-        done = client.call(action.tool, action.arguments(place)).done()
+        done = client.call(action.tool, action.arguments(place)).next_result()
         assert done.code == "execution_denied"
         assert said in done.text
-        assert client.is_served()
+        assert client.is_answered()
         assert snapshot(place) == before
 
 
@@ -230,11 +230,11 @@ def test_a_client_that_renders_no_fields_can_be_asked_for_yes_or_no(
         for action, (reply, times) in itertools.product(ACTIONS, replies):
             place = servers.place()
             call = client.call(action.tool, action.arguments(place))
-            asked = call.asked()
+            asked = call.next_question()
             assert asked.schema["properties"] == {}
             assert action.times(place) == 0
             call.answer(asked, reply)
-            assert (call.done().code is None) == bool(times)
+            assert (call.next_result().code is None) == bool(times)
             assert action.times(place) == times
             servers.remember(place)
 
@@ -256,14 +256,14 @@ def test_the_folder_that_a_client_names_is_its_workspace(profile: Profile, root:
     (outside / NOTES).write_text(BEFORE)
     with (
         stdio_server(None, None, settings_environment(tmp_path / "nothing")) as wire,
-        introduced(wire, profile.revision, capabilities=profile.capabilities, roots=[root]) as client,
+        initialized_client(wire, profile.revision, capabilities=profile.capabilities, roots=[root]) as client,
     ):
         call = client.call(EDIT.tool, EDIT.arguments(root))
         outcome = call.outcome()
-        if isinstance(outcome, Asked):
+        if isinstance(outcome, Question):
             call.answer(outcome, ONCE)
             outcome = call.outcome()
         assert EDIT.times(root) == 1, outcome
-        done = client.call(EDIT.tool, EDIT.arguments(outside)).done()
+        done = client.call(EDIT.tool, EDIT.arguments(outside)).next_result()
         assert done.code is not None
         assert EDIT.times(outside) == 0

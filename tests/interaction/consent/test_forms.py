@@ -15,7 +15,7 @@ from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, snapshot
 from tests.interaction.consent.answers import ONCE, REFUSALS, accepted
 from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES
 from tests.interaction.consent.servers import SIMPLE, Servers, Setup
-from tests.interaction.raw_clients import Asked
+from tests.interaction.raw_clients import Question
 from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
@@ -23,35 +23,35 @@ PRIMITIVES = {"string", "number", "integer", "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question as it came, and where.
+class PlacedQuestion:
+    """A question about a call.
 
     Args:
-        asked: The question.
+        question: The question.
         place: The folder that the call was for.
     """
 
-    asked: Asked
+    question: Question
     place: Path
 
 
-Questions = Mapping[tuple[Route, str], Question]
+Questions = Mapping[tuple[Route, str], PlacedQuestion]
 
 
 @pytest.fixture(scope="module")
 def questions(servers: Servers) -> Questions:
-    """The question about each action over each route; all were denied."""
-    found: dict[tuple[Route, str], Question] = {}
+    """The question about each action over each route. All were denied."""
+    questions: dict[tuple[Route, str], PlacedQuestion] = {}
     for route in ROUTES:
         with servers.client(route) as client:
             for action in ACTIONS:
                 place = servers.place()
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.asked()
-                call.answer(asked, REFUSALS["deny"])
-                assert call.done().code == "execution_denied"
-                found[route, action.tool] = Question(asked, place)
-    return found
+                question = call.next_question()
+                call.answer(question, REFUSALS["deny"])
+                assert call.next_result().code == "execution_denied"
+                questions[route, action.tool] = PlacedQuestion(question, place)
+    return questions
 
 
 @pytest.mark.requirement("consent.form")
@@ -59,7 +59,7 @@ def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questio
     with_text = {action.tool for action in CHANGES}
     with all_cases() as case:
         for (route, tool), question in questions.items():
-            schema = question.asked.schema
+            schema = question.question.schema
             with case((str(route), tool)):
                 assert schema["type"] == "object"
                 assert schema["required"] == ["decision"]
@@ -75,9 +75,9 @@ def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions)
     order = ["once", "always", "always_sandboxed", "always_server", "save", "deny"]
     with all_cases() as case:
         for (route, tool), question in questions.items():
-            field = question.asked.schema["properties"]["decision"]
+            field = question.question.schema["properties"]["decision"]
             titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
-            decisions, titles = question.asked.decisions, question.asked.titles
+            decisions, titles = question.question.decisions, question.question.titles
             with case((str(route), tool)):
                 assert set(field) == titled
                 assert decisions == sorted(decisions, key=order.index)
@@ -91,7 +91,7 @@ def test_the_question_begins_with_what_will_happen_and_shows_it(questions: Quest
     shown = {"edit": "+more last", "write_file": "+text", "run_shell_command": "mktemp made.XXXXXX"}
     with all_cases() as case:
         for (route, tool), question in questions.items():
-            message = question.asked.message
+            message = question.question.message
             with case((str(route), tool)):
                 assert message.splitlines()[0]
                 assert shown[tool] in message
@@ -123,15 +123,15 @@ def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Rou
             with case(f"{name}, to {action}"):
                 before, untouched = snapshot(place), snapshot(other)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.asked()
-                assert asked.schema == {"type": "object", "properties": {}}
+                question = call.next_question()
+                assert question.schema == {"type": "object", "properties": {}}
                 assert snapshot(place) == before
-                call.answer(asked, reply)
-                assert call.done().code is None
+                call.answer(question, reply)
+                assert call.next_result().code is None
                 assert action.times(place) == 1
                 again = client.call(action.tool, action.arguments(other))
-                again.answer(again.asked(), REFUSALS["decline"])
-                assert again.done().code == "execution_denied"
+                again.answer(again.next_question(), REFUSALS["decline"])
+                assert again.next_result().code == "execution_denied"
                 assert snapshot(other) == untouched
             servers.remember(place)
 
@@ -145,9 +145,9 @@ def test_a_simple_question_that_is_not_accepted_is_refused(route: Route, servers
                 place = servers.place()
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                call.answer(call.asked(), reply)
-                assert call.done().code == "execution_denied"
-                assert client.is_served()
+                call.answer(call.next_question(), reply)
+                assert call.next_result().code == "execution_denied"
+                assert client.is_answered()
                 assert snapshot(place) == before
 
 
@@ -160,9 +160,9 @@ def test_a_question_that_a_rule_demands_offers_nothing_that_could_not_take_effec
     with servers.client(Route("http", revision), setup) as client:
         before = snapshot(place)
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.asked()
-        assert asked.decisions == ["once", "deny"]
-        assert "Asked because" in asked.message
-        call.answer(asked, REFUSALS["deny"])
-        assert call.done().code == "execution_denied"
+        question = call.next_question()
+        assert question.decisions == ["once", "deny"]
+        assert "Asked because" in question.message
+        call.answer(question, REFUSALS["deny"])
+        assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before

@@ -11,7 +11,7 @@ import pytest
 from server.questions.client_confirmer import FRAMEWORKS
 from tests.harness import ROOT, write_config
 from tests.in_process import in_process
-from tests.interaction.relay.clients import Json, accepting, app_of, client_on
+from tests.interaction.relay.clients import Json, accept_forms, app_of, client_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("consent.frameworks")]
 
@@ -28,7 +28,7 @@ async def outcome(tmp_path: Path, era: str, name: str, capabilities: Json, **set
     app = app_of(config)
     async with (
         app.running(),
-        client_on(in_process(app), era, capabilities, accepting({"decision": "once"}), name=name) as client,
+        client_on(in_process(app), era, capabilities, accept_forms({"decision": "once"}), name=name) as client,
     ):
         result = await client.call("write_file", {"file_path": str(file), "content": "x"})
     return "edited" if file.exists() else result["content"][0]["text"]

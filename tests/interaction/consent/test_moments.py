@@ -22,21 +22,29 @@ from tests.interaction.consent.routes import (
     by_route_and_action,
 )
 from tests.interaction.consent.servers import HASTY, HASTY_SECONDS, Servers
-from tests.interaction.raw_clients import Asked, Call, HttpWire, RawClient, reach, stdio_server, wait_until_past
+from tests.interaction.raw_clients import (
+    Call,
+    HttpWire,
+    Question,
+    RawClient,
+    connect_http,
+    stdio_server,
+    wait_until_time,
+)
 from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 
 def still_served(client: RawClient, place: Path, before: Mapping[str, Any]) -> None:
     """The server lives, and nothing has happened."""
-    assert client.is_served()
+    assert client.is_answered()
     assert snapshot(place) == before
 
 
-def deny(client: RawClient, call: Call, asked: Asked) -> None:
+def deny(client: RawClient, call: Call, asked: Question) -> None:
     """End a question that is still open."""
     call.answer(asked, REFUSALS["deny"])
-    assert call.done().code == "execution_denied"
+    assert call.next_result().code == "execution_denied"
 
 
 @pytest.mark.requirement("consent.changed")
@@ -47,17 +55,17 @@ def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
     with servers.client(route, HASTY) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        refused = call.done()
+        asked = call.next_question()
+        refused = call.next_result()
         assert refused.code == "execution_denied"
         assert "confirmation.timeout" in refused.text
         still_served(client, place, before)
-        client.say(asked.identity, result=ONCE)
+        client.send_answer(asked.identity, result=ONCE)
         still_served(client, place, before)
         again = client.call(action.tool, action.arguments(place))
-        assert again.asked().identity != asked.identity
-        client.say(asked.identity, result=ONCE)
-        assert again.done().code == "execution_denied"
+        assert again.next_question().identity != asked.identity
+        client.send_answer(asked.identity, result=ONCE)
+        assert again.next_result().code == "execution_denied"
         still_served(client, place, before)
 
 
@@ -69,10 +77,10 @@ def test_a_sealed_answer_after_the_time_limit_asks_again(
     with servers.client(route, HASTY) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        wait_until_past(time.time() + HASTY_SECONDS)
+        asked = call.next_question()
+        wait_until_time(time.time() + HASTY_SECONDS)
         call.answer(asked, ONCE)
-        again = call.asked()
+        again = call.next_question()
         assert again.message == asked.message
         assert again.state != asked.state
         still_served(client, place, before)
@@ -86,11 +94,11 @@ def test_a_call_that_comes_again_without_an_answer_asks_again(
     with servers.client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         empty: list[Any] = [None, {}]
         for responses in empty:
             call.retry(responses, asked.state)
-            assert call.asked().message == asked.message
+            assert call.next_question().message == asked.message
             still_served(client, place, before)
 
 
@@ -100,15 +108,15 @@ def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: S
     with servers.client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         call.answer(asked, REFUSALS["deny"])
         if client.is_modern:
-            assert call.done().code == "execution_denied"
+            assert call.next_result().code == "execution_denied"
             call.answer(asked, ONCE)
-            assert call.asked().message == asked.message
+            assert call.next_question().message == asked.message
         else:
             call.answer(asked, ONCE)
-            assert call.done().code == "execution_denied"
+            assert call.next_result().code == "execution_denied"
         still_served(client, place, before)
 
 
@@ -119,18 +127,18 @@ def test_a_second_answer_to_a_live_question_is_nothing(
 ) -> None:
     with servers.client(route) as client:
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         call.answer(asked, ONCE)
         call.answer(asked, ALWAYS)
-        assert call.done().code is None
-        client.say(asked.identity, result=ALWAYS)
-        assert client.is_served()
+        assert call.next_result().code is None
+        client.send_answer(asked.identity, result=ALWAYS)
+        assert client.is_answered()
         assert action.times(place) == 1
         second = servers.place()
         before = snapshot(second)
         again = client.call(action.tool, action.arguments(second))
-        question = again.asked()
-        client.say(asked.identity, result=ONCE)
+        question = again.next_question()
+        client.send_answer(asked.identity, result=ONCE)
         still_served(client, second, before)
         deny(client, again, question)
         still_served(client, second, before)
@@ -145,12 +153,12 @@ def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
     arguments = {"file_path": str(place / NOTES), "content": (place / NOTES).read_text()}
     with servers.client(route) as client:
         call = client.call("write_file", arguments)
-        asked = call.asked()
+        asked = call.next_question()
         call.answer(asked, ONCE)
-        assert call.done().code is None
+        assert call.next_result().code is None
         before = snapshot(place)
         call.answer(asked, ONCE)
-        assert call.asked().message == asked.message
+        assert call.next_question().message == asked.message
         still_served(client, place, before)
 
 
@@ -162,11 +170,11 @@ def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
     with servers.client(route) as client:
         before = snapshot(place)
         for identity in (0, 1, 2, 3, "confirm"):
-            client.say(identity, result=ONCE)
+            client.send_answer(identity, result=ONCE)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         for identity in (99_999, -1, "no such question", "confirm"):
-            client.say(identity, result=ONCE)
+            client.send_answer(identity, result=ONCE)
         still_served(client, place, before)
         deny(client, call, asked)
         still_served(client, place, before)
@@ -180,9 +188,9 @@ def test_another_client_cannot_answer_a_live_question(
     with servers.client(route) as client, servers.client(route) as other:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        other.say(asked.identity, result=ONCE)
-        assert other.is_served()
+        asked = call.next_question()
+        other.send_answer(asked.identity, result=ONCE)
+        assert other.is_answered()
         still_served(client, place, before)
         deny(client, call, asked)
         still_served(client, place, before)
@@ -198,13 +206,13 @@ def test_an_answer_without_its_own_seal_asks_again(route: Route, servers: Server
                 place = servers.place()
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.asked()
+                asked = call.next_question()
                 assert asked.state is not None
                 tampered = asked.state[:-6] + ("A" if asked.state[-6] != "A" else "B") + asked.state[-5:]
                 state = {"no state": None, "empty state": "", "nonsense": "v1.nonsense", "tampered": tampered}
                 key = "somebody" if forgery == "unknown key" else asked.identity
                 call.retry({key: ONCE}, state.get(forgery, asked.state))
-                assert call.asked().message == asked.message
+                assert call.next_question().message == asked.message
                 still_served(client, place, before)
 
 
@@ -214,11 +222,11 @@ def test_the_answer_to_one_call_is_none_to_another(route: Route, action: Action,
     with servers.client(route) as client:
         other = servers.place()
         before = snapshot(other)
-        asked = client.call(action.tool, action.arguments(place)).asked()
+        asked = client.call(action.tool, action.arguments(place)).next_question()
         call = client.call(action.tool, action.arguments(other))
-        question = call.asked()
+        question = call.next_question()
         call.answer(asked, ONCE)
-        assert call.asked().message == question.message
+        assert call.next_question().message == question.message
         still_served(client, other, before)
         assert action.times(place) == 0
 
@@ -232,12 +240,12 @@ def test_of_two_open_questions_each_answer_lets_its_own_call_go_on(
         other = servers.place()
         before = snapshot(place)
         first = client.call(action.tool, action.arguments(place))
-        first_question = first.asked()
+        first_question = first.next_question()
         second = client.call(action.tool, action.arguments(other))
-        second_question = second.asked()
+        second_question = second.next_question()
         assert first_question.identity != second_question.identity
         second.answer(second_question, ONCE)
-        assert second.done().code is None
+        assert second.next_result().code is None
         assert action.times(other) == 1
         still_served(client, place, before)
         deny(client, first, first_question)
@@ -253,18 +261,18 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
     assert action.file is not None
     with servers.client(route) as client:
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         path = place / action.file
         path.parent.mkdir(exist_ok=True)
         path.write_text("somebody else's\nlast\n")
         before = snapshot(place)
         call.answer(asked, ONCE)
         if client.is_modern:
-            again = call.asked()
+            again = call.next_question()
             assert "somebody else's" in again.message
             assert again.state != asked.state
         else:
-            refused = call.done()
+            refused = call.next_result()
             assert refused.code == "file_changed_since_read"
             assert "while the user was being asked" in refused.text
         still_served(client, place, before)
@@ -275,10 +283,10 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
 def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, servers: Servers, place: Path) -> None:
     before = snapshot(place)
     with servers.client(route, HASTY) as client:
-        client.call(action.tool, action.arguments(place)).asked()
+        client.call(action.tool, action.arguments(place)).next_question()
     with servers.client(route, HASTY) as other:
         still_served(other, place, before)
-        wait_until_past(time.time() + HASTY_SECONDS)
+        wait_until_time(time.time() + HASTY_SECONDS)
         still_served(other, place, before)
 
 
@@ -288,15 +296,15 @@ def test_a_session_that_is_ended_while_its_question_is_open_has_not_agreed(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     before = snapshot(place)
-    wire = reach(servers.url(), route.transport)
+    wire = connect_http(servers.url(), route.transport)
     assert isinstance(wire, HttpWire)
     client = RawClient(wire, route.revision)
     client.initialize()
-    asked = client.call(action.tool, action.arguments(place)).asked()
+    asked = client.call(action.tool, action.arguments(place)).next_question()
     wire.end_session()
     wire.close()
     with servers.client(route) as other:
-        other.say(asked.identity, result=ONCE)
+        other.send_answer(asked.identity, result=ONCE)
         still_served(other, place, before)
 
 
@@ -310,7 +318,7 @@ def test_a_stdio_client_that_dies_while_a_question_is_open_has_not_agreed(
         client = RawClient(wire, revision)
         client.initialize()
         for action in ACTIONS:
-            client.call(action.tool, action.arguments(place)).asked()
+            client.call(action.tool, action.arguments(place)).next_question()
         wire.close()
         assert wire.process.wait(20) == 0
     assert snapshot(place) == before
@@ -321,10 +329,10 @@ def test_a_stdio_client_that_dies_while_a_question_is_open_has_not_agreed(
 def test_a_sealed_answer_does_not_outlive_its_server(route: Route, servers: Servers, place: Path) -> None:
     before = snapshot(place)
     with servers.client(route) as client:
-        asked = client.call(EDIT.tool, EDIT.arguments(place)).asked()
+        asked = client.call(EDIT.tool, EDIT.arguments(place)).next_question()
     with servers.client(route, HASTY) as other:
         call = other.call(EDIT.tool, EDIT.arguments(place))
-        call.asked()
+        call.next_question()
         call.answer(asked, ONCE)
-        assert call.asked().message == asked.message
+        assert call.next_question().message == asked.message
         still_served(other, place, before)

@@ -12,7 +12,14 @@ from tests.interaction.consent.actions import ACTIONS, EDIT, Action, by_action, 
 from tests.interaction.consent.answers import accepted
 from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS
 from tests.interaction.consent.servers import Servers, settings_environment
-from tests.interaction.raw_clients import Done, RawClient, http_server, introduced, reach, stdio_server
+from tests.interaction.raw_clients import (
+    CallResult,
+    RawClient,
+    connect_http,
+    http_server,
+    initialized_client,
+    stdio_server,
+)
 from tests.interaction.serving import by_route
 
 SAVE = accepted(decision="save")
@@ -38,7 +45,7 @@ def runs_unasked(client: RawClient, action: Action, servers: Servers) -> bool:
     folder = servers.place()
     outcome = client.call(action.tool, action.arguments(folder)).outcome()
     servers.remember(folder)
-    return isinstance(outcome, Done) and outcome.code is None and action.times(folder) == 1
+    return isinstance(outcome, CallResult) and outcome.code is None and action.times(folder) == 1
 
 
 @pytest.mark.requirement("consent.save")
@@ -47,16 +54,16 @@ def test_a_saved_answer_stands_in_the_users_settings_and_counts_after_a_restart(
     revision: str, action: Action, settings: Path, servers: Servers, place: Path
 ) -> None:
     environ = settings_environment(settings.parent.parent)
-    with stdio_server(servers.root, None, environ) as wire, introduced(wire, revision) as client:
+    with stdio_server(servers.root, None, environ) as wire, initialized_client(wire, revision) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         assert [each for each in asked.decisions if each != "always_sandboxed"] == ["once", "always", "save", "deny"]
         assert "saved" in asked.titles[asked.decisions.index("save")]
         assert snapshot(place) == before
         assert settings.read_text() == OWN
         call.answer(asked, SAVE)
-        done = call.done()
+        done = call.next_result()
         assert done.code is None
         assert not any("only" in text for text in done.more)
         assert action.times(place) == 1
@@ -64,7 +71,7 @@ def test_a_saved_answer_stands_in_the_users_settings_and_counts_after_a_restart(
     saved = settings.read_text()
     assert saved.startswith('{\n  // mine\n  "log": {"level": "warning"}')
     (rule,) = json.loads(saved.replace("// mine", ""))["permissions"]["allow"]
-    with stdio_server(servers.root, None, environ) as wire, introduced(wire, revision) as client:
+    with stdio_server(servers.root, None, environ) as wire, initialized_client(wire, revision) as client:
         assert runs_unasked(client, action, servers), rule
     assert settings.read_text() == saved
 
@@ -75,14 +82,14 @@ def test_a_saved_answer_counts_for_every_client_at_once(
     route: Route, settings: Path, servers: Servers, place: Path
 ) -> None:
     with http_server(servers.root, None, settings_environment(settings.parent.parent)) as url:
-        with introduced(reach(url, route.transport), route.revision) as client:
+        with initialized_client(connect_http(url, route.transport), route.revision) as client:
             call = client.call(EDIT.tool, EDIT.arguments(place))
-            asked = call.asked()
+            asked = call.next_question()
             session = [] if route.is_modern else ["always"]
             assert asked.decisions == ["once", *session, "save", "deny"]
             call.answer(asked, SAVE)
-            assert call.done().code is None
-        with introduced(reach(url, route.transport), route.revision) as other:
+            assert call.next_result().code is None
+        with initialized_client(connect_http(url, route.transport), route.revision) as other:
             assert runs_unasked(other, EDIT, servers)
 
 
@@ -93,12 +100,12 @@ def test_no_other_answer_writes_to_the_users_settings(
 ) -> None:
     with (
         stdio_server(servers.root, None, settings_environment(settings.parent.parent)) as wire,
-        introduced(wire, "2025-11-25") as client,
+        initialized_client(wire, "2025-11-25") as client,
     ):
         for decision, is_consent in (("deny", False), ("yes", False), ("Save", False), ("always", True)):
             call = client.call(action.tool, action.arguments(place))
-            call.answer(call.asked(), accepted(decision=decision))
-            assert (call.done().code is None) == is_consent
+            call.answer(call.next_question(), accepted(decision=decision))
+            assert (call.next_result().code is None) == is_consent
             assert settings.read_text() == OWN
     assert [path.name for path in settings.parent.iterdir()] == [settings.name]
 
@@ -108,13 +115,13 @@ def test_without_a_settings_file_nothing_is_saved_and_none_is_made(
     servers: Servers, place: Path, tmp_path: Path
 ) -> None:
     environ = settings_environment(tmp_path / "config")
-    with stdio_server(servers.root, None, environ) as wire, introduced(wire, "2025-11-25") as client:
+    with stdio_server(servers.root, None, environ) as wire, initialized_client(wire, "2025-11-25") as client:
         before = snapshot(place)
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         assert "save" not in asked.decisions
         call.answer(asked, SAVE)
-        assert call.done().code == "execution_denied"
+        assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before
     assert not (tmp_path / "config").exists()
 
@@ -125,12 +132,12 @@ def test_an_answer_that_cannot_be_saved_counts_in_this_session_and_the_result_sa
     revision: str, settings: Path, servers: Servers, place: Path
 ) -> None:
     environ = settings_environment(settings.parent.parent)
-    with stdio_server(servers.root, None, environ) as wire, introduced(wire, revision) as client:
+    with stdio_server(servers.root, None, environ) as wire, initialized_client(wire, revision) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         settings.write_text("{ not settings")
         call.answer(asked, SAVE)
-        done = call.done()
+        done = call.next_result()
         assert done.code is None
         (note,) = (text for text in done.more if "only" in text)
         assert note.startswith(f"Allowed for this session only: Edit(/{servers.root}).")
@@ -147,17 +154,17 @@ def test_an_answer_that_cannot_be_saved_for_an_unknown_client_counts_for_the_cal
 ) -> None:
     with (
         http_server(servers.root, None, settings_environment(settings.parent.parent)) as url,
-        introduced(reach(url, "http"), REVISIONS[-1]) as client,
+        initialized_client(connect_http(url, "http"), REVISIONS[-1]) as client,
     ):
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.asked()
+        asked = call.next_question()
         settings.write_text("{ not settings")
         call.answer(asked, SAVE)
-        done = call.done()
+        done = call.next_result()
         assert done.code is None
         assert any(text.startswith("Allowed for this call only: ") for text in done.more)
         assert EDIT.times(place) == 1
         again = client.call(EDIT.tool, EDIT.arguments(place))
-        again.answer(again.asked(), accepted(decision="deny"))
-        assert again.done().code == "execution_denied"
+        again.answer(again.next_question(), accepted(decision="deny"))
+        assert again.next_result().code == "execution_denied"
         assert EDIT.times(place) == 1

@@ -135,7 +135,7 @@ async def test_somebody_of_an_issuer_is_named_as_people_know_them_and_as_nobody_
         ({"name": "x" * 201, "preferred_username": 7}, ""),
     )
     with scripted_issuer() as company:
-        company.said["/.well-known/oauth-authorization-server"]["issuer"] = company.base
+        company.responses["/.well-known/oauth-authorization-server"]["issuer"] = company.base
         trusted = {"issuer": company.base, "resource": RESOURCE}
         async with served(scene, tmp_path, http={"oauth": trusted}) as ours:
             for number, (claims, name) in enumerate(known):

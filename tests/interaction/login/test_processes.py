@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness import text_of
 from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene
-from tests.interaction.raw_clients import wait_until_past
+from tests.interaction.raw_clients import wait_until_time
 from tests.variants import one_in
 from tests.waiting import until
 
@@ -55,7 +55,7 @@ async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_i
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
     scene.server.switch(seconds=600)
-    wait_until_past(time.time() + LIFE)
+    wait_until_time(time.time() + LIFE)
     texts: list[str] = []
 
     async def serve() -> None:
@@ -108,7 +108,7 @@ async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_
 ) -> None:
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
-    wait_until_past(time.time() + LIFE)
+    wait_until_time(time.time() + LIFE)
     scene.server.switch(seconds=600, **{moment: {"/token": 600_000}})
     async with scene.killed("serve"):
         await until(lambda: scene.server.requests("/token") == 2)
@@ -127,7 +127,7 @@ async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_
 async def test_a_login_that_is_ended_while_a_server_renews_it_does_not_come_back(scene: Scene) -> None:
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
-    wait_until_past(time.time() + LIFE)
+    wait_until_time(time.time() + LIFE)
     scene.server.switch(seconds=600, delays={"/token": 2_000})
     async with scene.serving(HANDSHAKE) as client, anyio.create_task_group() as tasks:
         tasks.start_soon(scene.tools, client)

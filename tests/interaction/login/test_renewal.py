@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness import MODERN, text_of
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene
-from tests.interaction.raw_clients import wait_until_past
+from tests.interaction.raw_clients import wait_until_time
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ async def test_a_server_that_starts_with_an_expired_token_renews_it_and_opens_no
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
     scene.server.switch(seconds=600)
-    wait_until_past(time.time() + LIFE)
+    wait_until_time(time.time() + LIFE)
     scene.upstream.post("/reset")
     async with scene.serving(revision) as client:
         assert ECHO in await scene.tools(client)
@@ -62,7 +62,7 @@ async def test_each_refresh_token_is_used_once(scene: Scene) -> None:
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
     for _ in range(3):
-        wait_until_past(time.time() + LIFE)
+        wait_until_time(time.time() + LIFE)
         async with scene.serving(HANDSHAKE) as client:
             assert text_of(await scene.call(client)) == "hello"
     assert scene.server.refreshes >= 3

@@ -24,7 +24,7 @@ from tests.harness import server_arguments, speaking, text_of
 from tests.interaction.login.pages import TOKENS, Shown, called, log_in
 from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, visit
 from tests.interaction.network.wires import connection, modern, modern_headers, post
-from tests.interaction.raw_clients import wait_until_past
+from tests.interaction.raw_clients import wait_until_time
 from tests.interaction.relay.clients import http_transport
 from tests.interaction.replicas.scene import KEY, SERVING, Program
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
@@ -148,7 +148,7 @@ async def test_a_replica_that_is_killed_while_it_renews_leaves_the_others_a_logi
 ) -> None:
     scene.server.switch(seconds=LIFE)
     await scene.log_in()
-    wait_until_past(time.time() + LIFE)
+    wait_until_time(time.time() + LIFE)
     # What the killed one has asked is answered with a page in the end, so its refresh token is as it was.
     scene.server.switch(seconds=600, html=["/token"], delays={"/token": 600_000})
     replicas.start("r1")

@@ -10,7 +10,7 @@ import pytest
 
 from server.clients.token_bucket import TokenBucket
 from tests.harness import HANDSHAKES, MODERN, own_state, stdio_upstream, write_config
-from tests.interaction.raw_clients import RawClient, http_server, introduced, reach
+from tests.interaction.raw_clients import RawClient, connect_http, http_server, initialized_client
 
 HANDSHAKE = HANDSHAKES[-1]
 TOKENS = {"one": "one-token-" + "1" * 20, "two": "two-token-" + "2" * 20}
@@ -31,7 +31,10 @@ def refusal(result: dict[str, Any]) -> str:
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
 def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tmp_path: Path, revision: str) -> None:
     config = write_config(tmp_path, {"limits": {"callsPerMinute": 3}})
-    with http_server(root, config, own_state()) as url, introduced(reach(url, "http"), revision) as client:
+    with (
+        http_server(root, config, own_state()) as url,
+        initialized_client(connect_http(url, "http"), revision) as client,
+    ):
         for _ in range(3):
             assert not called(client, root).get("isError")
         said = refusal(called(client, root))
@@ -51,12 +54,18 @@ def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tm
 def test_a_client_that_calls_too_often_takes_nothing_from_another_one(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"limits": {"callsPerMinute": 1}})
     with http_server(root, config, own_state()) as url:
-        with introduced(reach(url, "http"), HANDSHAKE) as one, introduced(reach(url, "http"), HANDSHAKE) as other:
+        with (
+            initialized_client(connect_http(url, "http"), HANDSHAKE) as one,
+            initialized_client(connect_http(url, "http"), HANDSHAKE) as other,
+        ):
             assert not called(one, root).get("isError")
             refusal(called(one, root))
             assert not called(other, root).get("isError")
         # Those who cannot be told apart share one limit, so that nobody gets round it by having no session.
-        with introduced(reach(url, "http"), MODERN) as one, introduced(reach(url, "http"), MODERN) as other:
+        with (
+            initialized_client(connect_http(url, "http"), MODERN) as one,
+            initialized_client(connect_http(url, "http"), MODERN) as other,
+        ):
             assert not called(one, root).get("isError")
             refusal(called(other, root))
 
@@ -66,12 +75,15 @@ def test_a_client_that_calls_too_often_takes_nothing_from_another_one(root: Path
 async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path, tmp_path: Path) -> None:
     servers = {"up": stdio_upstream(trust=True)}
     config = write_config(tmp_path, {"limits": {"callsAtOnce": 1}, "mcpServers": servers})
-    with http_server(root, config, own_state()) as url, introduced(reach(url, "http"), HANDSHAKE) as client:
+    with (
+        http_server(root, config, own_state()) as url,
+        initialized_client(connect_http(url, "http"), HANDSHAKE) as client,
+    ):
         client.tools()
         waiting = client.request("tools/call", {"name": "up__wait", "arguments": {}})
         said = refusal(called(client, root))
         assert "limits.callsAtOnce" in said
-        with introduced(reach(url, "http"), HANDSHAKE) as other:
+        with initialized_client(connect_http(url, "http"), HANDSHAKE) as other:
             assert not called(other, root).get("isError")
         client.wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
         while "isError" in (result := called(client, root)):
@@ -85,7 +97,7 @@ def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Pa
     echo = {"arguments": {"text": "x"}}
     with http_server(root, config, own_state()) as url:
         for number in range(3):  # one client each
-            with introduced(reach(url, "http"), HANDSHAKE) as client:
+            with initialized_client(connect_http(url, "http"), HANDSHAKE) as client:
                 client.tools()
                 result = client.receive(client.request("tools/call", {"name": "few__echo", **echo}))["result"]
                 if number < 2:

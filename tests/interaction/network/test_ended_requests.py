@@ -189,7 +189,7 @@ async def test_a_client_of_a_session_that_says_no_more_gets_its_answer(
 ) -> None:
     async with session(served.url(UNASKED), revision) as (wire, headers), connection(served.url(UNASKED)) as calling:
         await begin(calling, request(1, "tools/call", waiting(place)), headers)
-        calling.say_no_more()
+        calling.end_output()
         await began(place)
         (place / "go").touch()
         with anyio.fail_after(CEILING):
@@ -205,5 +205,5 @@ async def test_a_request_that_stands_for_itself_ends_when_its_client_says_no_mor
     async with connection(served.url(UNASKED)) as wire:
         await begin(wire, call, modern_headers(call))
         pid = await began(place)
-        wire.say_no_more()
+        wire.end_output()
         await is_never_done(place, pid)

@@ -100,7 +100,7 @@ class Connection:
         if body:
             yield json.loads(body)
 
-    def say_no_more(self) -> None:
+    def end_output(self) -> None:
         """Close the way to the server, and read on."""
         self._writer.write_eof()
 

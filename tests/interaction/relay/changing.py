@@ -29,7 +29,7 @@ async def change(client: WireClient, alias: str, **arguments: Any) -> None:
     """
 
     async def seen() -> tuple[int, str]:
-        tools = await client.listed("tools")
+        tools = await client.items_by_name("tools")
         text = tools.get(f"{alias}__content", {}).get("description", "")
         return sum(name.startswith(f"{alias}__added_") for name in tools), text
 

@@ -77,11 +77,11 @@ class WireClient:
         self.era = era
         self.capabilities = capabilities
         self.answer = answer
-        self.heard: list[tuple[str, Json]] = []
+        self.messages: list[tuple[str, Json]] = []
         """Notifications as they came; the end of a request stands there as `answer`."""
-        self.asked: list[tuple[str, Json]] = []
+        self.questions: list[tuple[str, Json]] = []
         """What it was asked while it waited, or in rounds."""
-        self.welcome: Json = {}
+        self.handshake: Json = {}
         self._open: dict[int, _Open] = {}
         self._numbers = itertools.count(1)
         self._news = anyio.Event()
@@ -118,19 +118,19 @@ class WireClient:
         self._hear(method, params)
 
     def _hear(self, method: str, params: Json) -> None:
-        self.heard.append((method, params))
+        self.messages.append((method, params))
         self._news.set()
         self._news = anyio.Event()
 
-    async def until_heard(self, method: str, count: int = 1) -> list[Json]:
+    async def wait_for_notifications(self, method: str, count: int = 1) -> list[Json]:
         """Wait for so many notifications of a kind."""
-        while len(found := [params for name, params in self.heard if name == method]) < count:
+        while len(found := [params for name, params in self.messages if name == method]) < count:
             await self._news.wait()
         return found
 
-    async def until_asked(self, count: int = 1) -> None:
+    async def wait_for_questions(self, count: int = 1) -> None:
         """Wait until so much was asked."""
-        while len(self.asked) < count:
+        while len(self.questions) < count:
             await self._news.wait()
 
     async def _on_question(self, identity: Any, method: str, params: Json) -> None:
@@ -148,7 +148,7 @@ class WireClient:
     async def _answer_to(self, method: str, params: Json) -> Json | None:
         if method == "roots/list" and UPSTREAM_KEY not in params.get("_meta", {}):
             return {"roots": []}  # the server itself wants to know
-        self.asked.append((method, params))
+        self.questions.append((method, params))
         self._hear("asked", {"method": method})
         assert self.answer is not None, f"nobody wanted to be asked: {method} {params}"
         result = self.answer(method, params)
@@ -195,13 +195,13 @@ class WireClient:
             raise AnswerError(entry.error)
         return entry.answer or {}
 
-    async def introduce(self) -> None:
+    async def initialize(self) -> None:
         """Introduce itself."""
         if self.is_modern:
-            self.welcome = await self.request("server/discover")
+            self.handshake = await self.request("server/discover")
             return
         params = {"protocolVersion": REVISIONS["handshake"], "capabilities": self.capabilities, "clientInfo": self.info}
-        self.welcome = await self.request("initialize", params)
+        self.handshake = await self.request("initialize", params)
         await self.notify("notifications/initialized")
 
     async def ask_in_rounds(self, method: str, params: Json, meta: Json | None = None) -> Json:
@@ -223,13 +223,13 @@ class WireClient:
 
     async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None) -> Json:
         """Call a tool; questions are answered."""
-        return await self.ask_in_rounds("tools/call", called(tool, arguments), meta)
+        return await self.ask_in_rounds("tools/call", call_params(tool, arguments), meta)
 
-    async def told(self, tool: str, arguments: Json | None = None) -> Any:
+    async def call_and_parse(self, tool: str, arguments: Json | None = None) -> Any:
         """What a tool tells, read as JSON where it is some."""
-        return said(await self.call(tool, arguments))
+        return text_or_json(await self.call(tool, arguments))
 
-    async def listed(self, kind: str) -> dict[str, Json]:
+    async def items_by_name(self, kind: str) -> dict[str, Json]:
         """What is listed, by its name."""
         method, key = {
             "tools": ("tools/list", "name"),
@@ -242,23 +242,23 @@ class WireClient:
         return {item[key]: item for item in result[kind]}
 
 
-class Way:
+class CallStyle:
     """How the clients of a test call tools: by their names, or through call_tool where these are searched for."""
 
-    is_through = False
+    uses_call_tool = False
 
 
-def called(tool: str, arguments: Json | None = None) -> Json:
+def call_params(tool: str, arguments: Json | None = None) -> Json:
     """The parameters of a call, in the way of the test."""
     given = {} if arguments is None else {"arguments": arguments}
-    if Way.is_through and "__" in tool:
+    if CallStyle.uses_call_tool and "__" in tool:
         return {"name": "call_tool", "arguments": {"name": tool, **given}}
     return {"name": tool, **given}
 
 
-def in_its_way(settings: Json) -> Json:
+def settings_for_call_style(settings: Json) -> Json:
     """Settings for the way of the test. Tools stay in the list, so that a test sees there what it waits for."""
-    if not Way.is_through:
+    if not CallStyle.uses_call_tool:
         return settings
     servers = {alias: {"alwaysLoad": True, **entry} for alias, entry in settings["mcpServers"].items()}
     return {**settings, "mcpServers": servers, "proxy": {"search": "on", **settings.get("proxy", {})}}
@@ -271,7 +271,7 @@ def refusal_of(result: Json) -> str:
     return result["content"][0]["text"]
 
 
-def said(result: Json) -> Any:
+def text_or_json(result: Json) -> Any:
     """The text of a result, read as JSON where it is some."""
     text = result["content"][0]["text"]
     assert not result.get("isError"), text
@@ -281,7 +281,7 @@ def said(result: Json) -> Any:
         return text
 
 
-def accepting(content: Json | None = None) -> Answer:
+def accept_forms(content: Json | None = None) -> Answer:
     """Accepts every form."""
 
     def answer(method: str, params: Json) -> Json:
@@ -291,7 +291,7 @@ def accepting(content: Json | None = None) -> Answer:
     return answer
 
 
-def answering(**results: Json) -> Answer:
+def answer_with(**results: Json) -> Answer:
     """Answers by the first word of the method."""
     return lambda method, _: results[method.partition("/")[0]]
 
@@ -309,7 +309,7 @@ async def client_on(
         async with transport as streams, anyio.create_task_group() as tasks:
             client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, name)
             tasks.start_soon(client.run)
-            await client.introduce()
+            await client.initialize()
             yield client
             tasks.cancel_scope.cancel()
 
@@ -335,7 +335,7 @@ def app_of(config: Path) -> App:
 
 
 @asynccontextmanager
-async def proxied(
+async def proxy_client(
     folder: Path,
     servers: Mapping[str, Json],
     era: str,
@@ -347,7 +347,7 @@ async def proxied(
 ) -> AsyncGenerator[WireClient]:
     """A client of a proxy of its own; the proxy is in this process, or over stdio in another one."""
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
-    config = write_config(folder, in_its_way(written))
+    config = write_config(folder, settings_for_call_style(written))
     if transport == "stdio":
         command = StdioServerParameters(command=sys.executable, args=forked(server_arguments(None, config)))
         async with client_on(stdio_client(command), era, capabilities, answer) as client:
@@ -363,13 +363,13 @@ def stdio_entry(era: str, **more: Any) -> Json:
     return {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), era]), "trust": True, **more}
 
 
-async def until_there(path: Path) -> None:
+async def wait_for_file(path: Path) -> None:
     """Wait for a file that the upstream leaves."""
     while not path.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
         await anyio.sleep(0.005)
 
 
-def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
+def listing_entry(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
     """A settings entry for an upstream that lists what it is told to, and says its name.
 
     Args:
@@ -381,12 +381,12 @@ def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
     return {"command": sys.executable, "args": ["-S", peer, json.dumps({"name": name, **orders})], **(entry or {})}
 
 
-def having(*uris: str) -> list[Json]:
+def named_resources(*uris: str) -> list[Json]:
     """Resources or templates with nothing but a name."""
     return [{"uriTemplate" if "{" in uri else "uri": uri, "name": uri} for uri in uris]
 
 
-def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **orders: Any) -> Json:
+def scripted_entry(name: str, era: str = "handshake", *, entry: Json | None = None, **orders: Any) -> Json:
     """A settings entry for an upstream that answers each method as it is told.
 
     Args:
@@ -401,7 +401,7 @@ def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **
 
 
 @contextmanager
-def scripted_over_http(**orders: Any) -> Generator[Json]:
+def scripted_http_entry(**orders: Any) -> Generator[Json]:
     """The same over HTTP; an entry as long as this lasts."""
     command = [
         sys.executable,

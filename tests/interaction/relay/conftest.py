@@ -12,7 +12,7 @@ import pytest
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS
-from tests.interaction.relay.clients import Way
+from tests.interaction.relay.clients import CallStyle
 
 Entry = Callable[..., dict[str, Any]]
 
@@ -20,9 +20,9 @@ Entry = Callable[..., dict[str, Any]]
 @pytest.fixture(params=[False, True], ids=["direct", "call_tool"])
 def each_way(request: pytest.FixtureRequest) -> Generator[None]:
     """Tests that use this run twice: once their clients call tools by their names, once through call_tool."""
-    Way.is_through = request.param
+    CallStyle.uses_call_tool = request.param
     yield
-    Way.is_through = False
+    CallStyle.uses_call_tool = False
 
 
 _ROOMS = itertools.count(1)

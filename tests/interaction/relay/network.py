@@ -16,7 +16,7 @@ from server.transports.credentials import Tokens
 from server.transports.http_options import HttpOptions, open_socket
 from server.transports.http_server import serve_http
 from tests.harness import own_state, write_config
-from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport, in_its_way
+from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport, settings_for_call_style
 
 TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
 
@@ -55,7 +55,7 @@ async def network(
 ) -> AsyncGenerator[Network]:
     """A server over HTTP, with a token for each of two people."""
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
-    config = write_config(folder, in_its_way(written))
+    config = write_config(folder, settings_for_call_style(written))
     app = App(load_settings([str(config)], {}, own_state()), "network", replica=replica)
     tokens = Tokens(TOKENS if has_tokens else {})
     options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.relay.clients import Json, WireClient, called
+from tests.interaction.relay.clients import Json, WireClient, call_params
 
 FORM: Json = {
     "method": "elicitation/create",
@@ -39,7 +39,7 @@ ANSWERS: dict[str, Json] = {
 
 async def suspended(client: WireClient, tool: str, arguments: Json) -> tuple[Json, Json]:
     """The parameters of a call, and the result that carries its question."""
-    params = called(tool, arguments)
+    params = call_params(tool, arguments)
     result = await client.request("tools/call", params)
     assert result["resultType"] == "input_required"
     return params, result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from tests.interaction.relay.clients import Json, scripted
+from tests.interaction.relay.clients import Json, scripted_entry
 
 EXTENSION = "io.modelcontextprotocol/skills"
 BODY = "---\nname: {name}\ndescription: How to {name}\n---\n\nRead references/MORE.md.\n"
@@ -65,4 +65,4 @@ def skill_server(
     }
     capabilities = {"extensions": {EXTENSION: {"directoryRead": True} if directories else {}}}
     orders: Json = {"silent": silent, **({"tale": tale} if tale else {})}
-    return scripted(name, era, capabilities=capabilities, answers=answers, **orders)
+    return scripted_entry(name, era, capabilities=capabilities, answers=answers, **orders)

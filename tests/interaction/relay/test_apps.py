@@ -12,7 +12,15 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, scripted
+from tests.interaction.relay.clients import (
+    AnswerError,
+    Json,
+    WireClient,
+    listing_entry,
+    named_resources,
+    proxy_client,
+    scripted_entry,
+)
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.waiting import pause
 
@@ -46,12 +54,12 @@ def app_server(name: str, era: str, *tools: Json, lists: bool = True, **more: An
         "resources/list": {"resources": [resource] if lists else []},
         "resources/read": {APP: {"contents": [contents]}},
     }
-    return scripted(name, era, answers=answers, **more)
+    return scripted_entry(name, era, answers=answers, **more)
 
 
 async def opened(client: WireClient, tool: str) -> Json:
     """What is read of the app of a tool."""
-    meta = (await client.listed("tools"))[tool]["_meta"]
+    meta = (await client.items_by_name("tools"))[tool]["_meta"]
     assert meta["ui"]["resourceUri"] == meta["ui/resourceUri"]
     (contents,) = (await client.request("resources/read", {"uri": meta["ui"]["resourceUri"]}))["contents"]
     assert contents["uri"] == meta["ui"]["resourceUri"]
@@ -60,7 +68,7 @@ async def opened(client: WireClient, tool: str) -> Json:
 
 async def called(client: WireClient, name: str) -> tuple[str, str]:
     """Whose tool a call reaches, and what it is called there."""
-    told = await client.told(name, {})
+    told = await client.call_and_parse(name, {})
     return told["server"], told["params"]["name"]
 
 
@@ -76,12 +84,12 @@ async def refusal(client: WireClient, name: str) -> str:
 async def test_the_app_of_one_server_is_opened_by_its_own_uri_and_keeps_all_that_is_said_of_it(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
-    servers = {"a": app_server("a", upstream_era, shown("show")), "b": scripted("b", upstream_era)}
-    async with proxied(tmp_path, servers, client_era) as client:
-        listed = (await client.listed("tools"))["a__show"]["_meta"]
+    servers = {"a": app_server("a", upstream_era, shown("show")), "b": scripted_entry("b", upstream_era)}
+    async with proxy_client(tmp_path, servers, client_era) as client:
+        listed = (await client.items_by_name("tools"))["a__show"]["_meta"]
         assert listed["ui"] == {"resourceUri": APP}
         assert (listed["ui/resourceUri"], listed["example.org/x"]) == (APP, 1)
-        assert (await client.listed("resources"))[APP]["_meta"]["ui"] == UI
+        assert (await client.items_by_name("resources"))[APP]["_meta"]["ui"] == UI
         contents = await opened(client, "a__show")
         assert (contents["text"], contents["mimeType"]) == ("a", "text/html;profile=mcp-app")
         assert contents["_meta"]["ui"] == UI
@@ -94,13 +102,15 @@ async def test_the_apps_of_two_servers_under_one_uri_both_open(
     client_era: str, upstream_era: str, lists: bool, tmp_path: Path
 ) -> None:
     servers = {name: app_server(name, upstream_era, shown("show"), lists=lists) for name in ("a", "b")}
-    async with proxied(tmp_path, servers, client_era) as client:
+    async with proxy_client(tmp_path, servers, client_era) as client:
         for name in ("a", "b"):
             contents = await opened(client, f"{name}__show")
             assert contents["uri"] == f"ui://{name}+app/main.html"
             assert contents["text"] == name
             assert contents["_meta"]["ui"] == UI
-        assert set(await client.listed("resources")) == ({f"ui://{n}+app/main.html" for n in "ab"} if lists else set())
+        assert set(await client.items_by_name("resources")) == (
+            {f"ui://{n}+app/main.html" for n in "ab"} if lists else set()
+        )
         with pytest.raises(AnswerError) as refused:
             await client.request("resources/read", {"uri": APP})
         assert "ui://a+app/main.html or ui://b+app/main.html" in refused.value.error["message"]
@@ -110,19 +120,19 @@ async def test_the_apps_of_two_servers_under_one_uri_both_open(
 @by_era
 async def test_tools_are_listed_anew_when_another_server_gets_the_uri_of_their_app(era: str, tmp_path: Path) -> None:
     late = tmp_path / "late"
-    other = listing("b", resources=having(APP), after=str(late))
+    other = listing_entry("b", resources=named_resources(APP), after=str(late))
     servers = {"a": app_server("a", "handshake", shown("show")), "b": other}
     settings = {"proxy": {"firstListWait": 300}}
-    async with proxied(tmp_path, servers, era, settings=settings) as client:
-        while "a__show" not in (listed := await client.listed("tools")):
+    async with proxy_client(tmp_path, servers, era, settings=settings) as client:
+        while "a__show" not in (listed := await client.items_by_name("tools")):
             await pause()
         assert listed["a__show"]["_meta"]["ui"]["resourceUri"] == APP
         late.touch()
-        while (uri := (await client.listed("tools"))["a__show"]["_meta"]["ui"]["resourceUri"]) == APP:
+        while (uri := (await client.items_by_name("tools"))["a__show"]["_meta"]["ui"]["resourceUri"]) == APP:
             await pause()
         assert uri == "ui://a+app/main.html"
         if not client.is_modern:
-            await client.until_heard("notifications/tools/list_changed")
+            await client.wait_for_notifications("notifications/tools/list_changed")
         assert (await opened(client, "a__show"))["text"] == "a"
 
 
@@ -140,8 +150,8 @@ ODD: dict[str, Json] = {
 async def test_what_is_odd_about_an_app_passes_as_it_is(era: str, tmp_path: Path) -> None:
     tools = [tool(name, **meta) for name, meta in ODD.items()]
     servers = {"a": app_server("a", "handshake", *tools), "b": app_server("b", "handshake", shown("show"))}
-    async with proxied(tmp_path, servers, era) as client:
-        listed = await client.listed("tools")
+    async with proxy_client(tmp_path, servers, era) as client:
+        listed = await client.items_by_name("tools")
         for name, meta in ODD.items():
             told = dict(listed[f"a__{name}"]["_meta"])
             del told["coretools-mcp/upstream"]
@@ -157,8 +167,8 @@ async def test_of_a_link_that_is_half_odd_the_good_half_leads_to_its_server(era:
         tool("two", **{"ui": {"resourceUri": APP}, "ui/resourceUri": [APP]}),
     ]
     servers = {"a": app_server("a", "handshake", *tools), "b": app_server("b", "handshake", shown("show"))}
-    async with proxied(tmp_path, servers, era) as client:
-        listed = await client.listed("tools")
+    async with proxy_client(tmp_path, servers, era) as client:
+        listed = await client.items_by_name("tools")
     assert listed["a__one"]["_meta"]["ui"] == {"resourceUri": {}}
     assert listed["a__one"]["_meta"]["ui/resourceUri"] == "ui://a+app/main.html"
     assert listed["a__two"]["_meta"]["ui"] == {"resourceUri": "ui://a+app/main.html"}
@@ -184,13 +194,13 @@ async def test_no_server_is_shown_by_what_another_one_or_we_have(tmp_path: Path)
     uris = [*HOSTILE, mine, "coretools://upstreams", "good+memo://x", "memo://x", APP]
     reads = {uri: {"contents": [{"uri": uri, "text": "from evil"}]} for uri in uris}
     tools = [shown(f"t{number}", uri) for number, uri in enumerate(uris)]
-    evil = scripted("evil", answers={"tools/list": {"tools": tools}, "resources/read": reads})
+    evil = scripted_entry("evil", answers={"tools/list": {"tools": tools}, "resources/read": reads})
     good = app_server("good", "handshake", shown("show"))
-    good_too = scripted("third", answers={"resources/list": {"resources": having("memo://x")}})
+    good_too = scripted_entry("third", answers={"resources/list": {"resources": named_resources("memo://x")}})
     settings = {"tools": {"builtIn": True}, "workspace": {"roots": [str(tmp_path)]}}
     servers = {"evil": evil, "good": good, "third": good_too}
-    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
-        listed = await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
+        listed = await client.items_by_name("tools")
         for number, uri in enumerate(uris):
             name = listed[f"evil__t{number}"]["_meta"]["ui"]["resourceUri"]
             (contents,) = (await client.request("resources/read", {"uri": name}))["contents"]
@@ -205,10 +215,10 @@ async def test_what_an_app_calls_by_its_bare_name_reaches_its_own_server(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     tools = [shown("show"), shown("refresh", visibility=["app"]), tool("plain"), shown("secret", visibility=["model"])]
-    plain = scripted("b", upstream_era, answers={"tools/list": {"tools": [tool("other"), tool("plain")]}})
+    plain = scripted_entry("b", upstream_era, answers={"tools/list": {"tools": [tool("other"), tool("plain")]}})
     servers = {"a": app_server("a", upstream_era, *tools), "b": plain}
-    async with proxied(tmp_path, servers, client_era) as client:
-        assert {"a__show", "a__refresh", "a__secret"} <= set(await client.listed("tools"))
+    async with proxy_client(tmp_path, servers, client_era) as client:
+        assert {"a__show", "a__refresh", "a__secret"} <= set(await client.items_by_name("tools"))
         for name in ("show", "refresh", "plain"):
             assert await called(client, name) == ("a", name)
         for name in ("secret", "other"):
@@ -223,7 +233,7 @@ async def test_apps_of_two_servers_behind_another_one_like_this_open_and_call(er
     servers = {name: app_server(name, era, shown("show"), shown(f"my__{name}")) for name in ("a", "b")}
     config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": servers})
     between = {"command": sys.executable, "args": forked(server_arguments(None, config)), "trust": True}
-    async with proxied(tmp_path, {"p": between}, era, capabilities={}) as client:
+    async with proxy_client(tmp_path, {"p": between}, era, capabilities={}) as client:
         for name in ("a", "b"):
             assert (await opened(client, f"p__{name}__show"))["text"] == name
             assert await called(client, f"my__{name}") == (name, f"my__{name}")
@@ -234,7 +244,7 @@ async def test_apps_of_two_servers_behind_another_one_like_this_open_and_call(er
 @by_era
 async def test_a_bare_name_that_two_servers_have_is_refused_with_the_full_names(era: str, tmp_path: Path) -> None:
     servers = {name: app_server(name, "handshake", shown("show"), shown(f"only-{name}")) for name in ("a", "b")}
-    async with proxied(tmp_path, servers, era) as client:
+    async with proxy_client(tmp_path, servers, era) as client:
         assert "a__show or b__show" in await refusal(client, "show")
         for name in ("a", "b"):
             assert await called(client, f"only-{name}") == (name, f"only-{name}")
@@ -246,12 +256,12 @@ async def test_a_bare_name_takes_nobodys_name(tmp_path: Path) -> None:
     names = ["read_file", "bare", "b__x", "b__gone", "cat"]
     servers = {
         "a": app_server("a", "handshake", *map(shown, names)),
-        "b": scripted("b", answers={"tools/list": {"tools": [tool("x")]}}),
-        "none": scripted("none", entry={"prefix": "none"}, answers={"tools/list": {"tools": [tool("bare")]}}),
+        "b": scripted_entry("b", answers={"tools/list": {"tools": [tool("x")]}}),
+        "none": scripted_entry("none", entry={"prefix": "none"}, answers={"tools/list": {"tools": [tool("bare")]}}),
     }
     settings = {"tools": {"builtIn": True}, "workspace": {"roots": [str(tmp_path)]}}
-    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
+        await client.items_by_name("tools")
         assert await called(client, "b__x") == ("b", "x")
         assert await called(client, "bare") == ("none", "bare")
         assert await called(client, "cat") == ("a", "cat")
@@ -267,8 +277,8 @@ async def test_a_bare_name_waits_for_servers_whose_it_may_be(owner: str, era: st
     gate = tmp_path / "gate"
     slow: Json = {"after": str(gate), "tools": [shown("show") if owner == "app" else tool("show")]}
     entry: Json = {"trust": True, "prefix": "none" if owner == "unprefixed" else "alias"}
-    servers = {"a": app_server("a", "handshake", shown("show")), "slow": listing("slow", entry=entry, **slow)}
-    async with proxied(tmp_path, servers, era, settings={"proxy": {"firstListWait": 1}}) as client:
+    servers = {"a": app_server("a", "handshake", shown("show")), "slow": listing_entry("slow", entry=entry, **slow)}
+    async with proxy_client(tmp_path, servers, era, settings={"proxy": {"firstListWait": 1}}) as client:
         assert await called(client, "a__show") == ("a", "show")
         told: list[str] = []
 
@@ -296,8 +306,8 @@ async def test_rules_and_questions_hold_for_a_bare_name_as_for_the_full_one(era:
         answers.append(params)
         return {"action": "decline"}
 
-    async with proxied(tmp_path, servers, era, settings=settings, answer=answer) as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, servers, era, settings=settings, answer=answer) as client:
+        await client.items_by_name("tools")
         assert await called(client, "allowed") == ("a", "allowed")
         assert not answers
         denied = await client.call("denied", {})

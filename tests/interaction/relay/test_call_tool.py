@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.interaction.network.wires import modern, modern_headers
-from tests.interaction.relay.clients import Json, proxied, scripted, scripted_over_http
+from tests.interaction.relay.clients import Json, proxy_client, scripted_entry, scripted_http_entry
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.network import TOKENS, Network, network
 from tests.interaction.relay.test_http_headers import PLACES
@@ -43,7 +43,7 @@ async def test_over_http_the_headers_are_those_of_call_tool_and_its_upstream_get
     tmp_path: Path,
 ) -> None:
     tools = {"tools": [{"name": "run", "inputSchema": PLACES}]}
-    with scripted_over_http(answers={"tools/list": tools}) as entry:
+    with scripted_http_entry(answers={"tools/list": tools}) as entry:
         async with network(tmp_path, {"up": entry}, settings=ON) as served:
             # The first call is the one before which nothing is known. Nothing of the client's headers is handed on.
             for more in ({}, {}, {"Mcp-Param-Region": "south", "Mcp-Param-Count": "4"}):
@@ -60,7 +60,7 @@ async def test_over_http_the_headers_are_those_of_call_tool_and_its_upstream_get
 
 @pytest.mark.requirement("search.headers")
 async def test_the_name_in_the_headers_is_call_tool_and_another_one_or_none_is_refused(tmp_path: Path) -> None:
-    servers = {"up": scripted("up", answers={"tools/list": {"tools": [{"name": "run", "inputSchema": PLACES}]}})}
+    servers = {"up": scripted_entry("up", answers={"tools/list": {"tools": [{"name": "run", "inputSchema": PLACES}]}})}
     async with network(tmp_path, servers, settings=ON) as served:
         for name in ("up__run", "run", "search_tools", ""):
             response = await posted(served, **{"Mcp-Name": name})
@@ -86,9 +86,9 @@ async def test_structured_content_comes_as_it_would_from_the_tool_whether_it_fit
         name: {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value, "x-unknown": 1}
         for name, value in RESULTS.items()
     }
-    up = scripted("up", upstream_era, answers={"tools/list": {"tools": tools}}, results=results)
-    async with proxied(tmp_path, {"up": up}, client_era, settings=ON) as client:
-        assert "outputSchema" not in (await client.listed("tools"))["call_tool"]
+    up = scripted_entry("up", upstream_era, answers={"tools/list": {"tools": tools}}, results=results)
+    async with proxy_client(tmp_path, {"up": up}, client_era, settings=ON) as client:
+        assert "outputSchema" not in (await client.items_by_name("tools"))["call_tool"]
         for name, value in RESULTS.items():
             through = await client.call("call_tool", {"name": f"up__{name}"})
             assert (through["structuredContent"], through["x-unknown"]) == (value, 1)
@@ -102,10 +102,10 @@ async def test_structured_content_comes_as_it_would_from_the_tool_whether_it_fit
 async def test_the_audit_and_the_log_name_the_tool_and_what_it_was_given(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    servers = {"up": scripted("up", answers={"tools/list": {"tools": [{"name": "run", "inputSchema": PLACES}]}})}
+    servers = {"up": scripted_entry("up", answers={"tools/list": {"tools": [{"name": "run", "inputSchema": PLACES}]}})}
     settings = {**ON, "log": {"audit": str(tmp_path / "audit.jsonl")}}
     with caplog.at_level(logging.DEBUG):
-        async with proxied(tmp_path, servers, era, settings=settings) as client:
+        async with proxy_client(tmp_path, servers, era, settings=settings) as client:
             assert not (await client.call("call_tool", CALL["arguments"])).get("isError")
     (line,) = (tmp_path / "audit.jsonl").read_text().splitlines()
     record = json.loads(line)

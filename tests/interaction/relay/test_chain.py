@@ -19,11 +19,11 @@ from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     WireClient,
-    answering,
+    answer_with,
     client_on,
     http_transport,
-    proxied,
-    until_there,
+    proxy_client,
+    wait_for_file,
 )
 from tests.interaction.relay.echoes import check_echo
 from tests.interaction.relay.eras import by_eras
@@ -58,10 +58,10 @@ OTHER_LISTS = ("prompts", "resources")
 @pytest.mark.requirement("relay.chain")
 @by_eras
 async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str, inner: str, tmp_path: Path) -> None:
-    answer = answering(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
     prefix = f"in__{upstream_era}__"
-    async with proxied(tmp_path, {"in": entry_of(inner)}, client_era, answer=answer) as client:
-        tools = await client.listed("tools")
+    async with proxy_client(tmp_path, {"in": entry_of(inner)}, client_era, answer=answer) as client:
+        tools = await client.items_by_name("tools")
         assert all(len(name) <= 48 for name in tools)
         assert "coretools-mcp/chain" not in str(tools)
         await check_echo(client, f"{prefix}echo")
@@ -69,26 +69,26 @@ async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str
             await client.call(f"{prefix}refuse", {})
         assert (refused.value.error["code"], refused.value.error["data"]["why"]) == (-32050, ["x"])
         await client.call(f"{prefix}steps", {"steps": 10}, {"progressToken": "t"})
-        assert [params["x-step"] for name, params in client.heard if name == PROGRESS] == list(range(1, 11))
-        told = await client.told(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
+        assert [params["x-step"] for name, params in client.messages if name == PROGRESS] == list(range(1, 11))
+        told = await client.call_and_parse(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
         assert told == [ANSWERS["accept"], SAMPLED, ROOTED]
-        asked = next(params for method, params in client.asked if method == "elicitation/create")
+        asked = next(params for method, params in client.questions if method == "elicitation/create")
         assert asked["message"] == f"[in] [{upstream_era}] Who<U+202E>are you?"
-        assert len(await client.told(f"{prefix}ask_twice", {"questions": [FORM]})) == 2
+        assert len(await client.call_and_parse(f"{prefix}ask_twice", {"questions": [FORM]})) == 2
         mark = tmp_path / "mark"
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call, f"{prefix}wait", {"mark": str(mark)})
-            await until_there(mark.with_suffix(".began"))
+            await wait_for_file(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
-        await until_there(mark.with_suffix(".cancelled"))
+        await wait_for_file(mark.with_suffix(".cancelled"))
         # Tools are there first; the other lists of a server come when they come.
         with anyio.fail_after(50):
             for each in OTHER_LISTS:
-                while not any(upstream_era in name for name in await client.listed(each)):  # noqa: ASYNC110 - told before
+                while not any(upstream_era in name for name in await client.items_by_name(each)):  # noqa: ASYNC110 - told before
                     await anyio.sleep(0.05)
         prompt = await client.request("prompts/get", {"name": f"{prefix}greet", "arguments": {"who": "Ada"}})
         assert prompt["messages"][0]["content"]["text"] == "Greet Ada"
-        uris = await client.listed("resources")
+        uris = await client.items_by_name("resources")
         (uri,) = (uri for uri in uris if uri.endswith("test://text") and upstream_era in uri)
         read = await client.request("resources/read", {"uri": uri})
         assert read["contents"][0]["text"] == "text of test://text"
@@ -106,7 +106,7 @@ async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(in
 
 async def until_listed(client: WireClient, *wanted: str) -> set[str]:
     """The names of the tools, as soon as these are among them."""
-    while not {*wanted} <= (names := set(await client.listed("tools"))):  # noqa: ASYNC110 - it may be told before
+    while not {*wanted} <= (names := set(await client.items_by_name("tools"))):  # noqa: ASYNC110 - it may be told before
         await anyio.sleep(0.05)
     return names
 

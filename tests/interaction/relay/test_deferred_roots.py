@@ -14,13 +14,13 @@ from tests.interaction.relay.clients import (
     ALL,
     Json,
     WireClient,
-    answering,
+    answer_with,
     client_on,
     http_transport,
-    proxied,
-    said,
+    proxy_client,
     stdio_entry,
-    until_there,
+    text_or_json,
+    wait_for_file,
 )
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.network import TOKENS, network
@@ -45,15 +45,15 @@ def silent(method: str, params: Json) -> None:
 
 
 def asked_for_roots(client: WireClient) -> int:
-    return [method for method, _ in client.asked].count("roots/list")
+    return [method for method, _ in client.questions].count("roots/list")
 
 
 @by_era
 async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: str, tmp_path: Path) -> None:
-    async with proxied(tmp_path, asking(), era, answer=answering(roots=ROOTED)) as client:
-        assert "up__roots" in await client.listed("tools")
+    async with proxy_client(tmp_path, asking(), era, answer=answer_with(roots=ROOTED)) as client:
+        assert "up__roots" in await client.items_by_name("tools")
         for _ in range(2):
-            assert await client.told("up__roots") == [ROOTED]
+            assert await client.call_and_parse("up__roots") == [ROOTED]
         assert asked_for_roots(client) == 1
 
 
@@ -61,10 +61,12 @@ async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: 
 async def test_over_the_network_the_first_call_is_made_with_the_roots(way: str, tmp_path: Path) -> None:
     async with (
         network(tmp_path, asking()) as served,
-        client_on(http_transport(f"{served.url}/{way}", TOKENS["ada"]), "handshake", ALL, answering(roots=ROOTED)) as c,
+        client_on(
+            http_transport(f"{served.url}/{way}", TOKENS["ada"]), "handshake", ALL, answer_with(roots=ROOTED)
+        ) as c,
     ):
         for _ in range(2):
-            assert await c.told("up__roots") == [ROOTED]
+            assert await c.call_and_parse("up__roots") == [ROOTED]
         assert asked_for_roots(c) == 1
 
 
@@ -76,15 +78,15 @@ async def test_who_never_answers_over_the_network_holds_up_no_call_for_long(
         network(tmp_path, asking()) as served,
         client_on(http_transport(f"{served.url}/mcp", TOKENS["ada"]), "handshake", ALL, silent) as client,
     ):
-        assert await client.told("up__roots") == []
+        assert await client.call_and_parse("up__roots") == []
 
 
 async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_answered(tmp_path: Path) -> None:
-    async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTED)) as client:
         mark = tmp_path / "mark"
         params: Json = {"name": "up__wait", "arguments": {"mark": str(mark)}}
         # A result of another kind is no question.
-        await client.listed("tools")
+        await client.items_by_name("tools")
         greeted = {"ref": {"type": "ref/prompt", "name": "up__greet"}, "argument": {"name": "who", "value": "a"}}
         assert "completion" in await client.request("completion/complete", greeted)
         result = await client.request("tools/call", params)
@@ -97,16 +99,16 @@ async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_
         assert not mark.with_suffix(".began").exists()
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
-            await until_there(mark.with_suffix(".began"))
+            await wait_for_file(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
 
 
 async def test_calls_at_once_wait_for_the_roots_all_of_them(tmp_path: Path) -> None:
-    async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTED)) as client:
         told: list[Any] = []
 
         async def call() -> None:
-            told.append(await client.told("up__roots"))
+            told.append(await client.call_and_parse("up__roots"))
 
         async with anyio.create_task_group() as calls:
             for _ in range(4):
@@ -115,36 +117,36 @@ async def test_calls_at_once_wait_for_the_roots_all_of_them(tmp_path: Path) -> N
 
 
 async def test_who_does_not_answer_has_the_call_made_without(tmp_path: Path) -> None:
-    async with proxied(tmp_path, asking(), "modern", answer=silent) as client:
-        assert await client.told("up__roots") == [EMPTY]
-        assert await client.told("up__roots") == [EMPTY]
+    async with proxy_client(tmp_path, asking(), "modern", answer=silent) as client:
+        assert await client.call_and_parse("up__roots") == [EMPTY]
+        assert await client.call_and_parse("up__roots") == [EMPTY]
         assert asked_for_roots(client) == 1
 
 
 async def test_a_client_without_roots_is_never_asked_and_the_upstream_told_the_workspace(tmp_path: Path) -> None:
     for era in ("handshake", "modern"):
-        async with proxied(tmp_path, asking(), era, capabilities={"elicitation": {}}) as client:
-            assert await client.told("up__roots") == [workspace()]
-            assert client.asked == []
+        async with proxy_client(tmp_path, asking(), era, capabilities={"elicitation": {}}) as client:
+            assert await client.call_and_parse("up__roots") == [workspace()]
+            assert client.questions == []
 
 
 async def test_a_question_that_has_waited_too_long_is_asked_once_more(tmp_path: Path) -> None:
     settings, mark = {"confirmation": {"timeout": 200}}, tmp_path / "mark"
     servers = {"up": stdio_entry("handshake", env={"ASKS_ROOTS": "later", "ROOTS_MARK": str(mark)})}
-    async with proxied(tmp_path, servers, "modern", settings=settings, answer=answering(roots=ROOTED)) as client:
-        await client.listed("tools")
-        await until_there(mark.with_suffix(".answered"))
-        assert await client.told("up__roots") == [EMPTY, ROOTED]
-        assert await client.told("up__roots") == [EMPTY, ROOTED]
+    async with proxy_client(tmp_path, servers, "modern", settings=settings, answer=answer_with(roots=ROOTED)) as client:
+        await client.items_by_name("tools")
+        await wait_for_file(mark.with_suffix(".answered"))
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
 
 
 async def test_an_upstream_that_lists_nothing_before_it_knows_the_roots_is_used_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_questions, "DOUBT_SECONDS", 0.2)
-    async with proxied(tmp_path, asking("first"), "modern", answer=answering(roots=ROOTED)) as client:
-        assert "up__roots" in await client.listed("tools")
-        assert await client.told("up__roots") == [EMPTY, ROOTED]
+    async with proxy_client(tmp_path, asking("first"), "modern", answer=answer_with(roots=ROOTED)) as client:
+        assert "up__roots" in await client.items_by_name("tools")
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
 
 
 @pytest.mark.parametrize("isolation", ["per-client", "shared"])
@@ -154,13 +156,17 @@ async def test_nobody_is_told_the_roots_of_another_client(isolation: str, tmp_pa
 
     async with (
         network(tmp_path, asking(isolation=isolation)) as served,
-        client_on(http_transport(f"{served.url}/mcp", TOKENS["ada"]), "modern", ALL, answering(roots=rooted("a"))) as a,
-        client_on(http_transport(f"{served.url}/mcp", TOKENS["bob"]), "modern", ALL, answering(roots=rooted("b"))) as b,
+        client_on(
+            http_transport(f"{served.url}/mcp", TOKENS["ada"]), "modern", ALL, answer_with(roots=rooted("a"))
+        ) as a,
+        client_on(
+            http_transport(f"{served.url}/mcp", TOKENS["bob"]), "modern", ALL, answer_with(roots=rooted("b"))
+        ) as b,
     ):
-        results = [said(await client.call("up__roots")) for client in (a, b, a)]
+        results = [text_or_json(await client.call("up__roots")) for client in (a, b, a)]
     if isolation == "shared":
         assert results == [[workspace()]] * 3
-        assert a.asked == b.asked == []
+        assert a.questions == b.questions == []
     else:
         assert results == [[rooted("a")], [rooted("b")], [rooted("a")]]
 
@@ -175,12 +181,12 @@ async def test_roots_asked_for_in_a_call_are_told_though_the_call_is_over_before
     async with AsyncExitStack() as stack:
         if way == "stdio":
             client = await stack.enter_async_context(
-                proxied(tmp_path, servers, "handshake", answer=answering(roots=ROOTED))
+                proxy_client(tmp_path, servers, "handshake", answer=answer_with(roots=ROOTED))
             )
         else:
             served = await stack.enter_async_context(network(tmp_path, servers))
             transport = http_transport(f"{served.url}/{way}", TOKENS["ada"])
-            client = await stack.enter_async_context(client_on(transport, "handshake", ALL, answering(roots=ROOTED)))
-        assert await client.told("up__roots", {"ask": True}) == []
-        await until_there(mark.with_suffix(".answered"))
-        assert await client.told("up__roots") == [ROOTED]
+            client = await stack.enter_async_context(client_on(transport, "handshake", ALL, answer_with(roots=ROOTED)))
+        assert await client.call_and_parse("up__roots", {"ask": True}) == []
+        await wait_for_file(mark.with_suffix(".answered"))
+        assert await client.call_and_parse("up__roots") == [ROOTED]

@@ -10,15 +10,24 @@ import pytest
 from server.settings import load_settings
 from tests.harness import write_config
 from tests.in_process import in_process
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, app_of, client_on, having, listing, proxied
+from tests.interaction.relay.clients import (
+    AnswerError,
+    Json,
+    WireClient,
+    app_of,
+    client_on,
+    listing_entry,
+    named_resources,
+    proxy_client,
+)
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
 
 pytestmark = pytest.mark.anyio
 
 LISTS: Json = {
-    "resources": having("shut://a"),
-    "resourceTemplates": having("shut://in/{x}"),
+    "resources": named_resources("shut://a"),
+    "resourceTemplates": named_resources("shut://in/{x}"),
     "prompts": [{"name": "greet"}],
 }
 
@@ -36,7 +45,7 @@ RULE = "permissions.deny rule mcp__shut"
 
 async def lists(client: WireClient) -> set[str]:
     kinds = ("prompts", "resources", "resourceTemplates")
-    return {name for kind in kinds for name in await client.listed(kind)}
+    return {name for kind in kinds for name in await client.items_by_name(kind)}
 
 
 async def error_of(client: WireClient, method: str, params: Json) -> str:
@@ -49,10 +58,10 @@ async def error_of(client: WireClient, method: str, params: Json) -> str:
 
 @pytest.mark.requirement("permissions.deny-server")
 async def test_a_denied_server_has_neither_prompts_nor_resources(tmp_path: Path) -> None:
-    open_too = listing("open", resources=having("shut://b"), prompts=[{"name": "greet"}])
-    servers = {"shut": listing("shut", **LISTS), "open": open_too}
+    open_too = listing_entry("open", resources=named_resources("shut://b"), prompts=[{"name": "greet"}])
+    servers = {"shut": listing_entry("shut", **LISTS), "open": open_too}
     settings = {"permissions": {"deny": ["mcp__shut"]}}
-    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
         assert await lists(client) == {"open__greet", "shut://b"}
         for method, params in REQUESTS:
             assert RULE in await error_of(client, method, params), params
@@ -61,15 +70,17 @@ async def test_a_denied_server_has_neither_prompts_nor_resources(tmp_path: Path)
 
 @pytest.mark.requirement("permissions.deny-server")
 async def test_a_server_without_prefix_is_denied_by_its_alias_too(tmp_path: Path) -> None:
-    servers = {"shut": listing("shut", **LISTS, entry={"prefix": "none"}), "open": listing("open")}
-    async with proxied(tmp_path, servers, "handshake", settings={"permissions": {"deny": ["mcp__shut"]}}) as client:
+    servers = {"shut": listing_entry("shut", **LISTS, entry={"prefix": "none"}), "open": listing_entry("open")}
+    async with proxy_client(
+        tmp_path, servers, "handshake", settings={"permissions": {"deny": ["mcp__shut"]}}
+    ) as client:
         assert not await lists(client)
         assert RULE in await error_of(client, "prompts/get", {"name": "greet"})
 
 
 @pytest.mark.requirement("permissions.deny-server")
 async def test_a_server_that_is_denied_later_is_gone_and_comes_back(tmp_path: Path) -> None:
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": listing("shut", **LISTS)}}
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": listing_entry("shut", **LISTS)}}
     app = app_of(config := write_config(tmp_path, written))
     everything = {"shut__greet", "shut://a", "shut://in/{x}"}
     async with (
@@ -80,16 +91,16 @@ async def test_a_server_that_is_denied_later_is_gone_and_comes_back(tmp_path: Pa
         assert await lists(client) == everything
         for deny, listed in ((["mcp__shut"], set[str]()), ([], everything)):
             write_config(tmp_path, {**written, "permissions": {"deny": deny}})
-            client.heard.clear()
+            client.messages.clear()
             await app.live.apply(load_settings([str(config)], {}, {}), tasks)
-            await client.until_heard("notifications/resources/list_changed")
-            await client.until_heard("notifications/prompts/list_changed")
+            await client.wait_for_notifications("notifications/resources/list_changed")
+            await client.wait_for_notifications("notifications/prompts/list_changed")
             assert await lists(client) == listed
 
 
 @pytest.mark.requirement("relay.features")
 async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> None:
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"gone": listing("gone", **LISTS)}}
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"gone": listing_entry("gone", **LISTS)}}
     app = app_of(config := write_config(tmp_path, written))
     async with (
         app.running(),
@@ -97,9 +108,9 @@ async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> 
         anyio.create_task_group() as tasks,
     ):
         assert await lists(client)
-        write_config(tmp_path, {**written, "mcpServers": {"other": listing("other")}})
+        write_config(tmp_path, {**written, "mcpServers": {"other": listing_entry("other")}})
         await app.live.apply(load_settings([str(config)], {}, {}), tasks)
-        await client.until_heard("notifications/resources/list_changed")
+        await client.wait_for_notifications("notifications/resources/list_changed")
         assert not await lists(client)
         tasks.cancel_scope.cancel()
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, proxied, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, proxy_client, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.watching import UPDATED, listening
@@ -26,8 +26,8 @@ ORIGIN = {"coretools-mcp/upstream": {"server": "up"}}
 async def test_prompts_resources_and_completion_cross_whole(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
-        prompts = await client.listed("prompts")
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        prompts = await client.items_by_name("prompts")
         assert prompts["up__greet"] == {
             "name": "up__greet",
             "arguments": [{"name": "who", "x-unknown": 1}],
@@ -40,10 +40,10 @@ async def test_prompts_resources_and_completion_cross_whole(
         assert prompt["messages"] == [{"role": "user", "content": content, **UNKNOWN}]
         assert prompt["x-unknown"] == UNKNOWN["x-unknown"]
 
-        resources = await client.listed("resources")
+        resources = await client.items_by_name("resources")
         assert resources["test://text"] == {"uri": "test://text", "name": "text", **UNKNOWN, "_meta": ORIGIN}
         assert len(resources) == 11
-        assert list(await client.listed("resourceTemplates")) == ["test://item/{id}"]
+        assert list(await client.items_by_name("resourceTemplates")) == ["test://item/{id}"]
         read = await client.request("resources/read", {"uri": "test://item/7"})
         assert read["contents"] == [{"uri": "test://item/7", "text": "text of test://item/7", **UNKNOWN}]
         assert (read["x-unknown"], read["_meta"]["kept"]) == (UNKNOWN["x-unknown"], 1)
@@ -63,8 +63,8 @@ async def test_prompts_resources_and_completion_cross_whole(
 @pytest.mark.requirement("relay.features")
 async def test_what_two_upstreams_have_under_one_uri_is_told_apart(remote: Entry, tmp_path: Path) -> None:
     servers = {"a": remote("handshake"), "b": remote("modern")}
-    async with proxied(tmp_path, servers, "modern") as client:
-        resources = await client.listed("resources")
+    async with proxy_client(tmp_path, servers, "modern") as client:
+        resources = await client.items_by_name("resources")
         assert {"a+test://text", "b+test://text"} <= set(resources)
         read = await client.request("resources/read", {"uri": "b+test://text"})
         assert read["contents"][0]["uri"] == "b+test://text"
@@ -85,8 +85,8 @@ async def test_links_in_results_lead_to_the_upstream_that_gave_them(
     given = ["test://text", "test://text", "test://binary"]
     assert linked(CONTENT) == given
     servers = {"a": remote(upstream_era), "b": remote(upstream_era)}
-    async with proxied(tmp_path, servers, client_era) as client:
-        await client.listed("resources")
+    async with proxy_client(tmp_path, servers, client_era) as client:
+        await client.items_by_name("resources")
         content = (await client.call("b__content", {}))["content"]
         assert linked(content) == [f"b+{uri}" for uri in given]
         assert json.loads(json.dumps(content).replace("b+test:", "test:")) == CONTENT
@@ -105,19 +105,19 @@ async def test_changed_lists_are_told_once_for_many_changes(
 ) -> None:
     wanted = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
     async with (
-        proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client,
+        proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client,
         anyio.create_task_group() as tasks,
     ):
-        assert "up__added_0" not in await client.listed("tools")
+        assert "up__added_0" not in await client.items_by_name("tools")
         await listening(client, tasks, wanted)
-        client.heard.clear()
+        client.messages.clear()
         await client.call("up__change", {"times": 20})
         for kind, count in (("tools", 16), ("prompts", 11), ("resources", 12)):
             heard = 0
-            while len(await client.listed(kind)) != count:
+            while len(await client.items_by_name(kind)) != count:
                 heard += 1
-                await client.until_heard(f"notifications/{kind}/list_changed", heard)
-        told = [method for method, _ in client.heard if method.endswith("list_changed")]
+                await client.wait_for_notifications(f"notifications/{kind}/list_changed", heard)
+        told = [method for method, _ in client.messages if method.endswith("list_changed")]
         assert len(told) <= 12, "sixty changes were said"
         tasks.cancel_scope.cancel()
 
@@ -136,8 +136,8 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_longer(
     client_era: str, upstream_era: str, way: str, remote: Entry, tmp_path: Path
 ) -> None:
     entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era)
-    async with proxied(tmp_path, {"up": entry}, client_era) as client, anyio.create_task_group() as tasks:
-        await client.listed("resources")
+    async with proxy_client(tmp_path, {"up": entry}, client_era) as client, anyio.create_task_group() as tasks:
+        await client.items_by_name("resources")
         watching = await tasks.start(held_open)
         if client.is_modern:
             await listening(client, watching, {"resourceSubscriptions": ["test://text", "test://item/5"]})
@@ -146,26 +146,26 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_longer(
                 assert await client.request("resources/subscribe", {"uri": uri}) == {}
         for _ in range(2):
             with anyio.fail_after(CEILING):
-                while UPDATED not in [method for method, _ in client.heard]:
-                    await client.told("up__touch", {"uri": "test://text"})
+                while UPDATED not in [method for method, _ in client.messages]:
+                    await client.call_and_parse("up__touch", {"uri": "test://text"})
                     await anyio.sleep(0.02)
-            first = (await client.until_heard(UPDATED))[0]
+            first = (await client.wait_for_notifications(UPDATED))[0]
             assert first["uri"] == "test://text"
-            await client.told("up__whoami")
-            client.heard.clear()
+            await client.call_and_parse("up__whoami")
+            client.messages.clear()
         if client.is_modern:
             watching.cancel_scope.cancel()
         else:
             assert await client.request("resources/unsubscribe", {"uri": "test://text"}) == {}
         watchers = None
         while upstream_era == "handshake" and watchers != 0:
-            watchers = await client.told("up__touch", {"uri": "test://text"})
+            watchers = await client.call_and_parse("up__touch", {"uri": "test://text"})
             await anyio.sleep(0.02)
-        client.heard.clear()
-        await client.told("up__touch", {"uri": "test://text"})
-        await client.told("up__whoami")
+        client.messages.clear()
+        await client.call_and_parse("up__touch", {"uri": "test://text"})
+        await client.call_and_parse("up__whoami")
         if upstream_era == "handshake":
-            assert UPDATED not in [method for method, _ in client.heard]
+            assert UPDATED not in [method for method, _ in client.messages]
         tasks.cancel_scope.cancel()
 
 
@@ -177,8 +177,8 @@ async def test_a_resource_tells_how_every_server_stands(era: str, remote: Entry,
         "bare": remote(era, prefix="none", rename={"echo": "glob"}),
         "bad": {"command": "/nowhere/to-be-found"},
     }
-    async with proxied(tmp_path, servers, era, settings={"tools": {"builtIn": True}}) as client:
-        assert "coretools://upstreams" in await client.listed("resources")
+    async with proxy_client(tmp_path, servers, era, settings={"tools": {"builtIn": True}}) as client:
+        assert "coretools://upstreams" in await client.items_by_name("resources")
         read = await client.request("resources/read", {"uri": "coretools://upstreams"})
         (content,) = read["contents"]
         assert (content["uri"], content["mimeType"]) == ("coretools://upstreams", "application/json")
@@ -195,7 +195,7 @@ async def test_a_resource_tells_how_every_server_stands(era: str, remote: Entry,
 
 @pytest.mark.requirement("proxy.status")
 async def test_without_built_in_tools_there_is_no_resource_of_ours(remote: Entry, tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": remote("handshake")}, "handshake") as client:
-        assert "coretools://upstreams" not in await client.listed("resources")
-    async with proxied(tmp_path, {}, "handshake", settings={"tools": {"builtIn": True}}) as client:
-        assert "coretools://upstreams" not in await client.listed("resources")
+    async with proxy_client(tmp_path, {"up": remote("handshake")}, "handshake") as client:
+        assert "coretools://upstreams" not in await client.items_by_name("resources")
+    async with proxy_client(tmp_path, {}, "handshake", settings={"tools": {"builtIn": True}}) as client:
+        assert "coretools://upstreams" not in await client.items_by_name("resources")

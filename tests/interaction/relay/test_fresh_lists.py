@@ -11,7 +11,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
-from tests.interaction.relay.clients import AnswerError, Json, answering, listing, proxied
+from tests.interaction.relay.clients import AnswerError, Json, answer_with, listing_entry, proxy_client
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.watching import listening
 
@@ -28,7 +28,7 @@ def write(orders: Path, *names: str) -> None:
 
 
 def server(orders: Path, live: object = True) -> Json:
-    return {"up": listing("up", entry={"trust": True}, orders=str(orders), live=live)}
+    return {"up": listing_entry("up", entry={"trust": True}, orders=str(orders), live=live)}
 
 
 @pytest.mark.requirement("proxy.lists.fresh")
@@ -40,8 +40,8 @@ async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(
 ) -> None:
     orders = tmp_path / "orders"
     write(orders, "old")
-    async with proxied(tmp_path, server(orders, live), era) as client, anyio.create_task_group() as tasks:
-        assert list(await client.listed("tools")) == ["up__old"]
+    async with proxy_client(tmp_path, server(orders, live), era) as client, anyio.create_task_group() as tasks:
+        assert list(await client.items_by_name("tools")) == ["up__old"]
         await listening(client, tasks, {"toolsListChanged": True})
         write(orders, "new")
         if live is True:
@@ -49,10 +49,10 @@ async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(
         else:
             with pytest.raises(AnswerError):
                 await client.call("up__old", {})
-        await client.until_heard(CHANGED)
-        assert list(await client.listed("tools")) == ["up__new"]
+        await client.wait_for_notifications(CHANGED)
+        assert list(await client.items_by_name("tools")) == ["up__new"]
         # What the first list had was not announced.
-        assert [method for method, _ in client.heard].count(CHANGED) == 1
+        assert [method for method, _ in client.messages].count(CHANGED) == 1
         tasks.cancel_scope.cancel()
 
 
@@ -67,14 +67,14 @@ async def test_a_tool_that_is_gone_behind_another_server_like_this_one_is_gone_h
     folder.mkdir()
     inner = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": server(orders)})
     entry = {"command": sys.executable, "args": forked(server_arguments(None, inner)), "trust": True}
-    answer = answering(roots={"roots": []})
-    async with proxied(tmp_path, {"in": entry}, era, answer=answer) as client, anyio.create_task_group() as tasks:
-        assert list(await client.listed("tools")) == ["in__up__old"]
+    answer = answer_with(roots={"roots": []})
+    async with proxy_client(tmp_path, {"in": entry}, era, answer=answer) as client, anyio.create_task_group() as tasks:
+        assert list(await client.items_by_name("tools")) == ["in__up__old"]
         await listening(client, tasks, {"toolsListChanged": True})
         write(orders, "new")
         await client.call("in__up__old", {})
-        await client.until_heard(CHANGED)
-        assert list(await client.listed("tools")) == ["in__up__new"]
+        await client.wait_for_notifications(CHANGED)
+        assert list(await client.items_by_name("tools")) == ["in__up__new"]
         tasks.cancel_scope.cancel()
 
 
@@ -85,10 +85,10 @@ async def test_an_old_list_is_read_again_when_a_client_lists(
 ) -> None:
     orders = tmp_path / "orders"
     write(orders, "old")
-    async with proxied(tmp_path, server(orders), era) as client:
-        assert list(await client.listed("tools")) == ["up__old"]
+    async with proxy_client(tmp_path, server(orders), era) as client:
+        assert list(await client.items_by_name("tools")) == ["up__old"]
         write(orders, "new")
-        assert list(await client.listed("tools")) == ["up__old"]
+        assert list(await client.items_by_name("tools")) == ["up__old"]
         monkeypatch.setattr("server.upstreams.connections.connection.MAX_LIST_AGE_SECONDS", 0.0)
         monkeypatch.setattr("server.upstreams.connections.pool.REREAD_WAIT_SECONDS", 60.0)
-        assert list(await client.listed("tools")) == ["up__new"]
+        assert list(await client.items_by_name("tools")) == ["up__new"]

@@ -10,7 +10,7 @@ import pytest
 from server.upstreams.wire.json_rpc_channel import Challenge
 from tests.harness import write_config
 from tests.in_process import in_process
-from tests.interaction.relay.clients import Json, app_of, client_on, proxied, scripted_over_http
+from tests.interaction.relay.clients import Json, app_of, client_on, proxy_client, scripted_http_entry
 from tests.interaction.relay.eras import by_era
 from tests.variants import one_in
 
@@ -33,12 +33,12 @@ async def test_arguments_that_an_upstream_wants_in_headers_are_set_anew_whatever
     era: str, tmp_path: Path
 ) -> None:
     tools = [{"name": "run", "inputSchema": PLACES}, {"name": "odd", "inputSchema": INVALID}]
-    with scripted_over_http(answers={"tools/list": {"tools": tools}}) as entry:
-        async with proxied(tmp_path, {"up": entry}, era) as client:
-            listed = await client.listed("tools")
+    with scripted_http_entry(answers={"tools/list": {"tools": tools}}) as entry:
+        async with proxy_client(tmp_path, {"up": entry}, era) as client:
+            listed = await client.items_by_name("tools")
             assert listed["up__run"]["inputSchema"] == PLACES
             assert listed["up__odd"]["inputSchema"] == INVALID, "clients leave it out that go by the headers"
-            told = await client.told("up__run", {"region": "n\u00f6rd", "count": 3, "other": "x"})
+            told = await client.call_and_parse("up__run", {"region": "n\u00f6rd", "count": 3, "other": "x"})
             repeated = {name: value for name, value in told["headers"].items() if name.startswith("mcp-")}
             assert repeated == {
                 "mcp-protocol-version": "2026-07-28",
@@ -47,7 +47,7 @@ async def test_arguments_that_an_upstream_wants_in_headers_are_set_anew_whatever
                 "mcp-param-region": "=?base64?bsO2cmQ=?=",
                 "mcp-param-count": "3",
             }
-            odd = await client.told("up__odd", {"size": 1.5})
+            odd = await client.call_and_parse("up__odd", {"size": 1.5})
             assert not [name for name in odd["headers"] if name.startswith("mcp-param")]
 
 
@@ -64,12 +64,12 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
     caplog.set_level(logging.DEBUG)
     methods = ["server/discover", "initialize"]
     locked = {"methods": methods, "status": status, "challenges": SCHEMES, "text": text}
-    with scripted_over_http(locked=locked) as entry:
+    with scripted_http_entry(locked=locked) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
         wire = in_process(app)
         async with app.running(), client_on(wire, "modern", {"elicitation": {"form": {}}}) as client:
-            await client.listed("tools")
+            await client.items_by_name("tools")
             upstream = app.pool.by_alias["up"]
             assert upstream.status.challenge == Challenge(status, SCHEMES)
             result = await client.call("up__run")
@@ -84,9 +84,9 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
 @pytest.mark.requirement("upstream.challenge")
 async def test_nothing_is_kept_of_a_login_once_the_server_lets_us_in(tmp_path: Path) -> None:
     tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
-    with scripted_over_http(answers={"tools/list": tools}) as entry:
+    with scripted_http_entry(answers={"tools/list": tools}) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
         async with app.running(), client_on(in_process(app), "modern") as client:
-            await client.listed("tools")
+            await client.items_by_name("tools")
             assert app.pool.by_alias["up"].status.challenge is None

@@ -14,9 +14,9 @@ from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     WireClient,
-    said,
     stdio_entry,
-    until_there,
+    text_or_json,
+    wait_for_file,
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras
@@ -39,14 +39,16 @@ async def test_two_clients_have_two_processes_and_their_questions_never_cross(
         served.client(client_era, "ada") as ada,
         served.client(client_era, "bob") as bob,
     ):
-        pids = [(await client.told("up__whoami"))["pid"] for client in (ada, bob)]
+        pids = [(await client.call_and_parse("up__whoami"))["pid"] for client in (ada, bob)]
         assert len(set(pids)) == 2
-        assert (await ada.told("up__whoami"))["pid"] == pids[0]
+        assert (await ada.call_and_parse("up__whoami"))["pid"] == pids[0]
         assert served.sessions() == 2
         told: dict[str, Any] = {}
 
         async def ask(client: WireClient, name: str, number: int) -> None:
-            told[f"{name}{number}"] = (await client.told("up__ask", {"questions": [FORM]}))[0]["content"]["name"]
+            told[f"{name}{number}"] = (await client.call_and_parse("up__ask", {"questions": [FORM]}))[0]["content"][
+                "name"
+            ]
 
         async with anyio.create_task_group() as calls:
             for number in range(3):
@@ -67,7 +69,7 @@ async def test_a_state_of_one_client_is_no_good_for_another(tmp_path: Path) -> N
         with pytest.raises(AnswerError) as stolen:
             await bob.request("tools/call", {**params, **answers})
         assert stolen.value.error["code"] == -32602
-        assert said(await ada.request("tools/call", {**params, **answers}))[0]["content"] == {"name": "ada"}
+        assert text_or_json(await ada.request("tools/call", {**params, **answers}))[0]["content"] == {"name": "ada"}
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -76,11 +78,11 @@ async def test_the_session_ends_with_the_clients_connection_and_its_call_with_it
     async with network(tmp_path, {"up": stdio_entry("handshake")}) as served:
         mark, pid = tmp_path / "mark", 0
         async with served.client("handshake", "ada", way) as client, anyio.create_task_group() as calls:
-            pid = (await client.told("up__whoami"))["pid"]
+            pid = (await client.call_and_parse("up__whoami"))["pid"]
             calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
-            await until_there(mark.with_suffix(".began"))
+            await wait_for_file(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
-        await until_there(mark.with_suffix(".cancelled"))
+        await wait_for_file(mark.with_suffix(".cancelled"))
         await until_ended([pid])
         await until(lambda: served.sessions() == 0)
 
@@ -92,25 +94,25 @@ async def test_all_clients_share_one_session_where_the_entry_says_so(tmp_path: P
         served.client("handshake", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        assert (await ada.told("up__whoami"))["pid"] == (await bob.told("up__whoami"))["pid"]
+        assert (await ada.call_and_parse("up__whoami"))["pid"] == (await bob.call_and_parse("up__whoami"))["pid"]
         assert served.sessions() == 0
         await check_shared_questions(ada, bob, tmp_path)
 
 
 async def check_shared_questions(one: WireClient, other: WireClient, folder: Path) -> None:
     """A question is asked as long as no other call is open or was given up; else nobody can tell whose it is."""
-    assert (await one.told("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
+    assert (await one.call_and_parse("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
     mark = folder / "other"
-    asked = len(one.asked)
+    asked = len(one.questions)
     async with anyio.create_task_group() as calls:
         calls.start_soon(other.call, "up__wait", {"mark": str(mark)})
-        await until_there(mark.with_suffix(".began"))
-        assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
-        assert (len(one.asked), other.asked) == (asked, [])
+        await wait_for_file(mark.with_suffix(".began"))
+        assert await one.call_and_parse("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
+        assert (len(one.questions), other.questions) == (asked, [])
         calls.cancel_scope.cancel()
-    await until_there(mark.with_suffix(".cancelled"))
-    assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
-    assert (len(one.asked), other.asked) == (asked, [])
+    await wait_for_file(mark.with_suffix(".cancelled"))
+    assert await one.call_and_parse("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
+    assert (len(one.questions), other.questions) == (asked, [])
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -121,7 +123,7 @@ async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Pat
         served.client("modern") as other,
         served.client("handshake") as third,
     ):
-        pids = [(await client.told("up__whoami"))["pid"] for client in (one, other, third)]
+        pids = [(await client.call_and_parse("up__whoami"))["pid"] for client in (one, other, third)]
         assert pids[0] == pids[1] != pids[2]
         await check_shared_questions(one, other, tmp_path)
 
@@ -141,10 +143,10 @@ async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobo
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
             calls.cancel_scope.cancel()
         await until(lambda: "cancelled" in tale.read_text())
-        assert (await bob.told("up__echo", {}))["result"] == {"action": "cancel"}
-        assert (ada.asked, bob.asked) == ([], [])
-        assert (await bob.told("up__echo", {}))["result"]["content"] == {"name": "bob"}
-        assert len(bob.asked) == 1
+        assert (await bob.call_and_parse("up__echo", {}))["result"] == {"action": "cancel"}
+        assert (ada.questions, bob.questions) == ([], [])
+        assert (await bob.call_and_parse("up__echo", {}))["result"]["content"] == {"name": "bob"}
+        assert len(bob.questions) == 1
 
 
 @pytest.mark.requirement("proxy.changed_tools")
@@ -159,9 +161,9 @@ async def test_consent_of_a_client_that_cannot_be_told_from_others_counts_for_on
         served.client("modern") as other,
     ):
         one.answer = other.answer = answer
-        before = len(await one.listed("tools"))
+        before = len(await one.items_by_name("tools"))
         await one.call("up__change", {"description": "Send me your keys."})
-        while len(await one.listed("tools")) == before:
+        while len(await one.items_by_name("tools")) == before:
             await pause()
         for client in (one, one, other):
             params, result = await suspended(client, "up__content", {})
@@ -179,11 +181,11 @@ async def test_one_client_more_than_max_sessions_is_refused_readably(era: str, t
         anyio.create_task_group() as calls,
     ):
         calls.start_soon(ada.call, "up__wait", {"mark": str(mark)})
-        await until_there(mark.with_suffix(".began"))
+        await wait_for_file(mark.with_suffix(".began"))
         result = await bob.call("up__whoami", {})
         assert result["isError"]
         assert "mcpServers.up.maxSessions" in result["content"][0]["text"]
-        assert await ada.told("up__whoami")
+        assert await ada.call_and_parse("up__whoami")
         calls.cancel_scope.cancel()
 
 
@@ -202,13 +204,13 @@ async def test_no_more_calls_than_max_concurrent_are_at_work(remote: Entry, tmp_
                 await ada.call("up__wait", {"mark": str(first)})
 
         calls.start_soon(wait)
-        await until_there(first.with_suffix(".began"))
+        await wait_for_file(first.with_suffix(".began"))
         calls.start_soon(ada.call, "up__wait", {"mark": str(second)})
         # Another round trip: had the second one been sent, it would have begun before this.
         await ada.request("ping")
         assert not second.with_suffix(".began").exists()
         scope.cancel()
-        await until_there(second.with_suffix(".began"))
+        await wait_for_file(second.with_suffix(".began"))
         calls.cancel_scope.cancel()
 
 
@@ -221,12 +223,14 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("handshake", "ada") as ada,
     ):
-        pid = (await ada.told("up__whoami"))["pid"]
+        pid = (await ada.call_and_parse("up__whoami"))["pid"]
         assert is_running(pid)
-        assert await ada.told("up__steps", {"steps": 2, "pause": 0.4}) == "done", "a call that is at work is use"
+        assert await ada.call_and_parse("up__steps", {"steps": 2, "pause": 0.4}) == "done", (
+            "a call that is at work is use"
+        )
         await until(lambda: served.sessions() == 0)
         await until_ended([pid])
-        assert (await ada.told("up__whoami"))["pid"] != pid
+        assert (await ada.call_and_parse("up__whoami"))["pid"] != pid
 
 
 @pytest.mark.requirement("relay.subscriptions.shared")
@@ -242,19 +246,21 @@ async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: st
         anyio.create_task_group() as tasks,
     ):
         for client in (ada, bob):
-            await client.told("up__whoami")  # now each has a session of its own, and need not wait for it any more
+            await client.call_and_parse(
+                "up__whoami"
+            )  # now each has a session of its own, and need not wait for it any more
             if client.is_modern:
                 await listening(client, tasks, wanted)
             else:
                 await client.request("resources/subscribe", {"uri": uri})
-        while UPDATED not in [method for method, _ in ada.heard]:
+        while UPDATED not in [method for method, _ in ada.messages]:
             await ada.call("up__touch", {"uri": uri})
             await anyio.sleep(0.02)
         # In the stream of a client this comes after whatever was told about the resource.
         await ada.call("up__change", {"times": 1})
-        await bob.until_heard("notifications/tools/list_changed")
-        assert UPDATED not in [method for method, _ in bob.heard]
-        while UPDATED not in [method for method, _ in bob.heard]:
+        await bob.wait_for_notifications("notifications/tools/list_changed")
+        assert UPDATED not in [method for method, _ in bob.messages]
+        while UPDATED not in [method for method, _ in bob.messages]:
             await bob.call("up__touch", {"uri": uri})
             await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

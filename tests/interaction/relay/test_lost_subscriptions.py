@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from server.upstreams.connections.client_sessions import ClientSessions
-from tests.interaction.relay.clients import WireClient, proxied, stdio_entry
+from tests.interaction.relay.clients import WireClient, proxy_client, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.network import network
 from tests.interaction.relay.watching import UPDATED, listening, until_touch_is_heard
@@ -33,19 +33,19 @@ async def test_a_watched_resource_is_watched_again_when_its_upstream_has_come_ba
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     async with (
-        proxied(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client,
+        proxy_client(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client,
         anyio.create_task_group() as tasks,
     ):
-        await client.listed("resources")
+        await client.items_by_name("resources")
         if client.is_modern:
             await listening(client, tasks, {"resourceSubscriptions": [URI]})
         else:
             await client.request("resources/subscribe", {"uri": URI})
         await until_touch_is_heard(client, URI)
-        client.heard.clear()
+        client.messages.clear()
         os.kill(await until_up(client), signal.SIGKILL)
         # Nothing is asked: it comes back by itself, and what has happened meanwhile is not known.
-        assert [told["uri"] for told in await client.until_heard(UPDATED)] == [URI]
+        assert [told["uri"] for told in await client.wait_for_notifications(UPDATED)] == [URI]
         await until_touch_is_heard(client, URI)
         tasks.cancel_scope.cancel()
 
@@ -60,23 +60,23 @@ async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_
         for client in (ada, bob):
             await client.request("resources/subscribe", {"uri": URI})
         os.kill(pid, signal.SIGKILL)
-        assert [told["uri"] for told in await ada.until_heard(UPDATED)] == [URI]
+        assert [told["uri"] for told in await ada.wait_for_notifications(UPDATED)] == [URI]
         await until_touch_is_heard(ada, URI)
-        assert UPDATED not in [method for method, _ in bob.heard]
+        assert UPDATED not in [method for method, _ in bob.messages]
 
 
 async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Path) -> None:
     refusing = tmp_path / "refusing"
     entry = stdio_entry("handshake", env={"REFUSES_WHERE": str(refusing)})
-    async with proxied(tmp_path, {"up": entry}, "handshake") as client:
-        await client.listed("resources")
+    async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
+        await client.items_by_name("resources")
         await client.request("resources/subscribe", {"uri": URI})
         pid = await until_up(client)
         refusing.touch()
         os.kill(pid, signal.SIGKILL)
-        await client.until_heard(UPDATED)
+        await client.wait_for_notifications(UPDATED)
         refusing.unlink()
-        client.heard.clear()
+        client.messages.clear()
         # It is forgotten, so it can be watched again.
         await client.request("resources/subscribe", {"uri": URI})
         await until_touch_is_heard(client, URI)

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import Json, listing, proxied, said
+from tests.interaction.relay.clients import Json, listing_entry, proxy_client, text_or_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.names.unprefixed")]
 
@@ -19,13 +19,13 @@ SEARCH: Json = {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]
 async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     servers = {
-        "slow": listing("slow", after=str(gate), entry=BARE, **SEARCH),
-        "quick": listing("quick", entry=BARE, **SEARCH),
+        "slow": listing_entry("slow", after=str(gate), entry=BARE, **SEARCH),
+        "quick": listing_entry("quick", entry=BARE, **SEARCH),
     }
     settings = {"proxy": {"firstListWait": 1}}
-    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
-        while "search" not in (listed := await client.listed("tools")):
-            await client.until_heard("notifications/tools/list_changed")
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
+        while "search" not in (listed := await client.items_by_name("tools")):
+            await client.wait_for_notifications("notifications/tools/list_changed")
         assert listed["search"]["_meta"]["coretools-mcp/upstream"]["server"] == "quick"
         results: list[Json] = []
 
@@ -34,27 +34,27 @@ async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: 
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            assert said(await client.call("quick__search")) == "from quick"
+            assert text_or_json(await client.call("quick__search")) == "from quick"
             assert not results
             gate.touch()
-        assert said(results[0]) == "from slow"
+        assert text_or_json(results[0]) == "from slow"
 
 
 async def test_a_rule_names_what_is_published_with_a_mark_by_its_own_name(tmp_path: Path) -> None:
     tool = {"name": "catalog.get", "inputSchema": {"type": "object"}}
-    servers = {"up": listing("up", entry=BARE, tools=[tool])}
-    async with proxied(tmp_path, servers, "modern") as client:
-        (published,) = await client.listed("tools")
+    servers = {"up": listing_entry("up", entry=BARE, tools=[tool])}
+    async with proxy_client(tmp_path, servers, "modern") as client:
+        (published,) = await client.items_by_name("tools")
         assert published.startswith("catalog-get-")
-    async with proxied(tmp_path, servers, "modern", settings={"permissions": {"deny": ["catalog.get"]}}) as client:
-        assert not await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "modern", settings={"permissions": {"deny": ["catalog.get"]}}) as client:
+        assert not await client.items_by_name("tools")
 
 
 async def test_a_server_that_cannot_be_reached_keeps_no_name(tmp_path: Path) -> None:
     servers = {
         "gone": {"command": str(tmp_path / "nothing"), **BARE},
-        "here": listing("here", entry=BARE, **SEARCH),
-        "later": listing("later", entry=BARE, **SEARCH),
+        "here": listing_entry("here", entry=BARE, **SEARCH),
+        "later": listing_entry("later", entry=BARE, **SEARCH),
     }
-    async with proxied(tmp_path, servers, "modern") as client:
-        assert said(await client.call("search")) == "from here"
+    async with proxy_client(tmp_path, servers, "modern") as client:
+        assert text_or_json(await client.call("search")) == "from here"

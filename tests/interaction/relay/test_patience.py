@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from server.requests.progress_reports import ProgressOutbound
-from tests.interaction.relay.clients import PROGRESS, Json, WireClient, proxied, stdio_entry, until_there
+from tests.interaction.relay.clients import PROGRESS, Json, WireClient, proxy_client, stdio_entry, wait_for_file
 from tests.interaction.relay.questions import FORM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("protocol.patience")]
@@ -21,12 +21,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(client: WireClient) -> list[Json]:
-    return [params for method, params in client.heard if method == PROGRESS]
+    return [params for method, params in client.messages if method == PROGRESS]
 
 
 async def until_told(client: WireClient, message: str, count: int = 3) -> None:
     for number in itertools.count(1):
-        progress = await client.until_heard(PROGRESS, number)
+        progress = await client.wait_for_notifications(PROGRESS, number)
         if sum(each.get("message") == message for each in progress) >= count:
             return
 
@@ -48,7 +48,7 @@ async def test_a_client_is_told_that_a_person_is_asked(whose: str, root: Path, t
 
     settings = {"tools": {"builtIn": True}, "workspace": {"roots": [str(root)]}}
     servers = {"up": stdio_entry("handshake")}
-    async with proxied(tmp_path, servers, "handshake", settings=settings, answer=answer) as client:
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings, answer=answer) as client:
         clients.append(client)
         if whose == "ours":
             arguments = {"file_path": str(root / "a.txt"), "content": "x"}
@@ -60,15 +60,15 @@ async def test_a_client_is_told_that_a_person_is_asked(whose: str, root: Path, t
 
 
 async def test_a_client_is_told_that_a_server_works_and_none_that_gave_no_token(tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": stdio_entry("handshake")}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": stdio_entry("handshake")}, "handshake") as client:
         for meta in ({"progressToken": "of mine"}, {}):
-            client.heard.clear()
+            client.messages.clear()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.call, "up__wait", {"mark": str(tmp_path / "mark")}, meta)
                 if meta:
                     await until_told(client, "up__wait is in progress")
                 else:
-                    await until_there(tmp_path / "mark.began")
+                    await wait_for_file(tmp_path / "mark.began")
                     await client.call("up__echo", {})
                 tasks.cancel_scope.cancel()
             assert_increasing(client) if meta else None

@@ -11,7 +11,7 @@ import mcp_types as types
 import pytest
 
 from tests.harness import HANDSHAKE, PEERS, in_memory, write_config
-from tests.interaction.relay.clients import Json, proxied, said
+from tests.interaction.relay.clients import Json, proxy_client, text_or_json
 from tests.interaction.relay.eras import by_eras, by_eras_each_way
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.place")]
@@ -40,10 +40,10 @@ async def test_a_program_starts_in_the_first_workspace_folder_and_is_told_them_a
         folder.mkdir()
     settings = {"workspace": {"roots": [str(first), str(second)]}}
     servers = {"up": placed(upstream_era)}
-    async with proxied(nowhere, servers, client_era, settings=settings, capabilities=NO_ROOTS) as client:
-        told = said(await client.call("up__place", {}))
+    async with proxy_client(nowhere, servers, client_era, settings=settings, capabilities=NO_ROOTS) as client:
+        told = text_or_json(await client.call("up__place", {}))
         assert (told["cwd"], told["roots"]) == (str(first), [first.as_uri(), second.as_uri()])
-        assert not client.asked
+        assert not client.questions
 
 
 @by_eras
@@ -52,8 +52,8 @@ async def test_where_there_is_no_workspace_a_program_starts_in_an_empty_folder_a
 ) -> None:
     for ours in (nowhere, Path("/")):
         monkeypatch.chdir(ours)
-        async with proxied(nowhere, {"up": placed(upstream_era)}, client_era, capabilities=NO_ROOTS) as client:
-            told = said(await client.call("up__place", {}))
+        async with proxy_client(nowhere, {"up": placed(upstream_era)}, client_era, capabilities=NO_ROOTS) as client:
+            told = text_or_json(await client.call("up__place", {}))
             assert (told["roots"], told["files"]) == (None, [])
             assert Path(told["cwd"]) not in (nowhere, Path("/"), Path.cwd())
             assert "starts in an empty folder: no workspace is known for it. Set one with --workspace" in caplog.text
@@ -67,8 +67,8 @@ async def test_the_folder_of_an_entry_counts(cwd: str, nowhere: Path) -> None:
         folder.mkdir(parents=True)
     servers = {"up": placed("handshake", cwd=cwd.format(home=nowhere))}
     settings = {"workspace": {"roots": [str(workspace)]}}
-    async with proxied(nowhere, servers, "handshake", settings=settings, capabilities=NO_ROOTS) as client:
-        told = said(await client.call("up__place", {}))
+    async with proxy_client(nowhere, servers, "handshake", settings=settings, capabilities=NO_ROOTS) as client:
+        told = text_or_json(await client.call("up__place", {}))
         expected = workspace / "inside" if cwd == "inside" else nowhere / "else"
         assert (told["cwd"], told["roots"]) == (str(expected), [workspace.as_uri()])
 

@@ -14,7 +14,7 @@ import pytest
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
-from tests.interaction.relay.clients import Json, WireClient, listing, proxied
+from tests.interaction.relay.clients import Json, WireClient, listing_entry, proxy_client
 from tests.interaction.relay.eras import by_era
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ LEFT_OUT = {
 def odd(folder: Path) -> Json:
     """A server with these lists; in its entry, they would have variables."""
     (folder / "lists").write_text(json.dumps(LISTS))
-    return {"up": listing("up", entry={"trust": True}, orders=str(folder / "lists"))}
+    return {"up": listing_entry("up", entry={"trust": True}, orders=str(folder / "lists"))}
 
 
 ODD_NAMES = ("catalog.get", "a/b", "a:b", "a b")
@@ -63,7 +63,7 @@ ODD_NAMES = ("catalog.get", "a/b", "a:b", "a b")
 
 async def check_lists(client: WireClient) -> dict[str, Json]:
     """The tools as they are listed, by the names that their server uses, or another one of ours."""
-    tools = await client.listed("tools")
+    tools = await client.items_by_name("tools")
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in tools)
     ours = {tool["_meta"]["coretools-mcp/upstream"]["tool"].rpartition("__")[2]: tool for tool in tools.values()}
     assert len(ours) == 10
@@ -73,12 +73,12 @@ async def check_lists(client: WireClient) -> dict[str, Json]:
     assert ours["unset"]["inputSchema"] == SCHEMA
     assert "outputSchema" not in ours["unresolved"]
     assert ours["newest"].get("outputSchema") == (ARRAY if client.is_modern else None)
-    (prompt,) = (await client.listed("prompts")).values()
+    (prompt,) = (await client.items_by_name("prompts")).values()
     assert (prompt["arguments"], "title" in prompt) == ([{"name": "who"}], False)
-    resources = await client.listed("resources")
+    resources = await client.items_by_name("resources")
     assert not resources["memo://a"].keys() & {"mimeType", "size"}
     assert "memo://b" not in resources
-    assert "description" not in (await client.listed("resourceTemplates"))["memo://t/{x}"]
+    assert "description" not in (await client.items_by_name("resourceTemplates"))["memo://t/{x}"]
     return ours
 
 
@@ -96,7 +96,7 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 @pytest.mark.requirement("proxy.names")
 @by_era
 async def test_what_goes_out_is_valid_and_the_rest_goes_alone(era: str, tmp_path: Path) -> None:
-    async with proxied(tmp_path, odd(tmp_path), era) as client:
+    async with proxy_client(tmp_path, odd(tmp_path), era) as client:
         ours = await check_lists(client)
         for name in ODD_NAMES:
             assert await client.call(f"up__{name}", {}) == await client.call(ours[name]["name"], {})
@@ -106,7 +106,7 @@ async def test_what_goes_out_is_valid_and_the_rest_goes_alone(era: str, tmp_path
 @by_era
 async def test_through_two_proxies_it_is_the_same(era: str, inner: str, tmp_path: Path) -> None:
     servers: Json = {"in": {"httpUrl": f"{inner}/mcp", "trust": True}}
-    async with proxied(tmp_path, servers, era, capabilities={}) as client:
+    async with proxy_client(tmp_path, servers, era, capabilities={}) as client:
         for tool in (await check_lists(client)).values():
             assert (await client.call(tool["name"], {}))["content"] == [{"type": "text", "text": "from up"}]
 
@@ -117,8 +117,8 @@ async def test_what_is_left_out_is_named_once_in_the_log_and_in_the_status(
 ) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
     settings = {"tools": {"builtIn": True}}
-    async with proxied(tmp_path, odd(tmp_path), "handshake", settings=settings, capabilities={}) as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, odd(tmp_path), "handshake", settings=settings, capabilities={}) as client:
+        await client.items_by_name("tools")
         read = await client.request("resources/read", {"uri": "coretools://upstreams"})
         (told,) = json.loads(read["contents"][0]["text"])["upstreams"]
     assert {kind: sorted(each) for kind, each in told["leftOut"].items()} == {
@@ -130,6 +130,6 @@ async def test_what_is_left_out_is_named_once_in_the_log_and_in_the_status(
 @pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("rule", ["up__catalog.get", "mcp__up__catalog.get"])
 async def test_a_rule_means_a_tool_by_the_name_that_its_server_uses(rule: str, tmp_path: Path) -> None:
-    async with proxied(tmp_path, odd(tmp_path), "handshake", settings={"permissions": {"deny": [rule]}}) as client:
-        assert not [name for name in await client.listed("tools") if name.startswith("up__catalog")]
+    async with proxy_client(tmp_path, odd(tmp_path), "handshake", settings={"permissions": {"deny": [rule]}}) as client:
+        assert not [name for name in await client.items_by_name("tools") if name.startswith("up__catalog")]
         assert "permissions.deny" in str(await client.call("up__catalog.get", {}))

@@ -16,13 +16,13 @@ from tests.interaction.relay.clients import (
     UPSTREAM_KEY,
     AnswerError,
     Json,
-    answering,
-    called,
-    proxied,
-    said,
-    scripted,
+    answer_with,
+    call_params,
+    proxy_client,
+    scripted_entry,
     stdio_entry,
-    until_there,
+    text_or_json,
+    wait_for_file,
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way, by_eras, by_eras_each_way, by_upstream_each_way
@@ -38,20 +38,20 @@ pytestmark = pytest.mark.anyio
 async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_answer_finds_back(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         for answer in ANSWERS.values():
-            client.answer = answering(elicitation=answer)
-            client.asked.clear()
-            assert await client.told("up__ask", {"questions": [FORM]}) == [answer]
-            ((method, params),) = client.asked
+            client.answer = answer_with(elicitation=answer)
+            client.questions.clear()
+            assert await client.call_and_parse("up__ask", {"questions": [FORM]}) == [answer]
+            ((method, params),) = client.questions
             assert method == "elicitation/create"
             assert params["message"] == "[up] Who<U+202E>are you?"
             assert params["_meta"][UPSTREAM_KEY] == {"server": "up"}
             assert params["requestedSchema"] == FORM["params"]["requestedSchema"]
             assert params["x-unknown"] == {"a": 1}
-        client.asked.clear()
-        assert await client.told("up__ask", {"questions": [URL]}) == [ANSWERS["cancel"]]
-        ((_, params),) = client.asked
+        client.questions.clear()
+        assert await client.call_and_parse("up__ask", {"questions": [URL]}) == [ANSWERS["cancel"]]
+        ((_, params),) = client.questions
         assert (params["mode"], params["url"]) == ("url", "https://example.org/")
         assert params["message"] == "[up] Look\nThe link leads to the host example.org."
 
@@ -62,11 +62,11 @@ async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_
 async def test_sampling_and_roots_are_asked_for_too(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    answer = answering(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        told = await client.told("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
+    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        told = await client.call_and_parse("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
         assert told == [SAMPLED, ROOTED, ANSWERS["accept"]]
-        sampled = next(params for method, params in client.asked if method == "sampling/createMessage")
+        sampled = next(params for method, params in client.questions if method == "sampling/createMessage")
         assert sampled.pop("_meta")[UPSTREAM_KEY] == {"server": "up"}
         assert sampled == SAMPLING["params"]
 
@@ -82,8 +82,8 @@ async def test_an_upstream_may_ask_again_and_in_prompts(
     def answer(method: str, params: Json) -> Json:
         return {"action": "accept", "content": {"name": next(names)}}
 
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        told = await client.told("up__ask_twice", {"questions": [FORM]})
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        told = await client.call_and_parse("up__ask_twice", {"questions": [FORM]})
         assert [each["content"]["name"] for each in told] == ["Ada", "Bea"]
         prompt = await client.ask_in_rounds("prompts/get", {"name": "up__greet", "arguments": {"who": "?"}})
         assert "Cleo" in prompt["messages"][0]["content"]["text"]
@@ -98,19 +98,19 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
     client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
 ) -> None:
     entry = remote(upstream_era)
-    answer = answering(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": entry}, client_era, capabilities=announced, answer=answer) as client:
-        told = (await client.told("up__whoami"))["capabilities"]
+    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": entry}, client_era, capabilities=announced, answer=answer) as client:
+        told = (await client.call_and_parse("up__whoami"))["capabilities"]
         assert set(told) == set(announced)
         assert set(told.get("elicitation", {})) <= set(announced.get("elicitation", {}))
-        answers = await client.told("up__ask", {"questions": [FORM, URL, SAMPLING]})
+        answers = await client.call_and_parse("up__ask", {"questions": [FORM, URL, SAMPLING]})
         forms = "elicitation" in announced
         assert answers == [
             ANSWERS["accept" if forms else "cancel"],
             ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
             SAMPLED if "sampling" in announced else UNKNOWN[upstream_era],
         ]
-        assert len(client.asked) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
+        assert len(client.questions) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
 
 
 @pytest.mark.requirement("relay.announced")
@@ -119,9 +119,9 @@ async def test_tasks_reach_neither_side_and_who_wishes_one_gets_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     announced: Json = {"sampling": {}, "tasks": {"list": {}, "requests": {"sampling": {"createMessage": {}}}}}
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced) as client:
-        assert set((await client.told("up__whoami"))["capabilities"]) == {"sampling"}
-        asked = {**called("up__echo", {}), "task": {"ttl": 60_000}}
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced) as client:
+        assert set((await client.call_and_parse("up__whoami"))["capabilities"]) == {"sampling"}
+        asked = {**call_params("up__echo", {}), "task": {"ttl": 60_000}}
         received = (await client.request("tools/call", asked))["structuredContent"]["params"]
         assert received["name"] == "echo"
         assert "task" not in received
@@ -157,16 +157,16 @@ async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_witho
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     refused = [UNKNOWN[upstream_era]] * len(NO_QUESTIONS) + [ANSWERS["cancel"]] * len(NEVER_ASKED)
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        assert await client.told("up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED]}) == refused
-        assert client.asked == []
-        told = await client.told(
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        assert await client.call_and_parse("up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED]}) == refused
+        assert client.questions == []
+        told = await client.call_and_parse(
             "up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED, address("HTTP://a.b/c?d"), FORM]}
         )
         assert told == [*refused, ANSWERS["accept"], ANSWERS["accept"]]
-        assert {params["mode"] for _, params in client.asked} == {"url", "form"}
-        assert len(client.asked) == 2
+        assert {params["mode"] for _, params in client.questions} == {"url", "form"}
+        assert len(client.questions) == 2
 
 
 @pytest.mark.requirement("relay.questions")
@@ -182,12 +182,12 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
 
     keys = ("coretools-mcp/confirm", "of:up/coretools-mcp/confirm", "coretools-mcp/other", "plain")
     arguments = {"questions": [question(key) for key in keys]}
-    async with proxied(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
+    async with proxy_client(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
         params, result = await suspended(client, "up__ask", arguments)
         assert len(result["inputRequests"]) == len(keys)
         assert not [key for key in result["inputRequests"] if key.startswith("coretools-mcp/")]
         assert {"plain", "of:up/coretools-mcp/confirm"} < set(result["inputRequests"])
-        told = said(await client.request("tools/call", {**params, **await client.answers_to(result)}))
+        told = text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)}))
         assert [each["content"]["echo"] for each in told] == [f"[up] {key}" for key in keys]
 
 
@@ -205,10 +205,10 @@ async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
         "title": {"type": "array", "items": {"anyOf": [{"const": odd, "title": odd}]}},
     }
     question = {**FORM, "params": {**FORM["params"], "requestedSchema": {"type": "object", "properties": fields}}}
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        assert await client.told("up__ask", {"questions": [question]}) == [ANSWERS["accept"]]
-        ((_, params),) = client.asked
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        assert await client.call_and_parse("up__ask", {"questions": [question]}) == [ANSWERS["accept"]]
+        ((_, params),) = client.questions
     assert params["requestedSchema"]["properties"] == {
         "text": {"type": "string", "title": seen, "description": seen, "default": seen},
         odd: {"type": "boolean", "title": seen},
@@ -226,12 +226,12 @@ async def test_questions_of_calls_at_once_are_all_answered(
     def answer(method: str, params: Json) -> Json:
         return {"action": "accept", "content": {"echo": params["message"]}}
 
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
         told: dict[int, Any] = {}
 
         async def call(number: int) -> None:
             question = {**FORM, "params": {**FORM["params"], "message": f"question {number}"}}
-            told[number] = await client.told("up__ask", {"questions": [question]})
+            told[number] = await client.call_and_parse("up__ask", {"questions": [question]})
 
         async with anyio.create_task_group() as calls:
             for number in range(4):
@@ -239,7 +239,7 @@ async def test_questions_of_calls_at_once_are_all_answered(
         assert {number: answer[0]["content"]["echo"] for number, answer in told.items()} == {
             number: f"[up] question {number}" for number in range(4)
         }
-        assert len(client.asked) == 4
+        assert len(client.questions) == 4
 
 
 @pytest.mark.requirement("relay.suspended")
@@ -248,17 +248,19 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
     remote: Entry, tmp_path: Path
 ) -> None:
     settings = {"confirmation": {"timeout": 300}}
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer) as client:
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(
+        tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer
+    ) as client:
         mark = tmp_path / "parked"
         params, result = await suspended(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
-        await until_there(mark.with_suffix(".cancelled"))
+        await wait_for_file(mark.with_suffix(".cancelled"))
         with pytest.raises(AnswerError) as late:
             await client.request("tools/call", {**params, **await client.answers_to(result)})
         assert late.value.error["code"] == -32602
         assert "Send the request again" in late.value.error["message"]
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
-        assert said(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
+        assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
             ANSWERS["accept"]
         ]
 
@@ -268,8 +270,8 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
 async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
     upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, "modern", answer=answer) as client:
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, "modern", answer=answer) as client:
 
         async def refused(params: Json) -> None:
             with pytest.raises(AnswerError) as error:
@@ -280,22 +282,22 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         state = answers["requestState"]
-        await refused({**called("up__ask", {"questions": [URL]}), **answers})
-        await refused({**called("up__wait", {"questions": [FORM]}), **answers})
+        await refused({**call_params("up__ask", {"questions": [URL]}), **answers})
+        await refused({**call_params("up__wait", {"questions": [FORM]}), **answers})
         await refused({**params, **answers, "requestState": state[:-2] + ("aa" if state[-2:] != "aa" else "bb")})
-        assert said(await client.request("tools/call", {**params, **answers})) == [ANSWERS["accept"]]
+        assert text_or_json(await client.request("tools/call", {**params, **answers})) == [ANSWERS["accept"]]
         await refused({**params, **answers})
 
 
 @pytest.mark.requirement("relay.suspended")
 @pytest.mark.usefixtures("each_way")
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         again = await client.request("tools/call", {**params, "requestState": result["requestState"]})
         assert again["inputRequests"] == result["inputRequests"]
-        assert said(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
+        assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
             ANSWERS["accept"]
         ]
 
@@ -303,16 +305,16 @@ async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(
 @pytest.mark.requirement("relay.suspended")
 @pytest.mark.usefixtures("each_way")
 async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: Path) -> None:
-    async with proxied(
-        tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])
+    async with proxy_client(
+        tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answer_with(elicitation=ANSWERS["accept"])
     ) as client:
         mark = tmp_path / "mark"
         params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
-            await until_there(mark.with_suffix(".began"))
+            await wait_for_file(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
-        await until_there(mark.with_suffix(".cancelled"))
+        await wait_for_file(mark.with_suffix(".cancelled"))
 
 
 class Silent:
@@ -338,15 +340,15 @@ async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_l
     """More calls than questions that may be open, and then one whose question is answered."""
     tale, silent = tmp_path / "tale", Silent()
     entry = over_stdio("ask:elicitation/create", env={"TALE": str(tale)}, protocol="legacy")
-    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
         for count in range(1, MAX_OPEN + 2):
             async with anyio.create_task_group() as calls:
                 calls.start_soon(client.call, "up__echo")
-                await client.until_asked(count)
+                await client.wait_for_questions(count)
                 calls.cancel_scope.cancel()
             await until(lambda count=count: tale.read_text().count(REFUSED) == count == silent.withdrawn)
-        client.answer = answering(elicitation=ANSWERS["decline"])
-        assert (await client.told("up__echo", {}))["result"] == ANSWERS["decline"]
+        client.answer = answer_with(elicitation=ANSWERS["decline"])
+        assert (await client.call_and_parse("up__echo", {}))["result"] == ANSWERS["decline"]
 
 
 @pytest.mark.requirement("relay.void_questions")
@@ -356,14 +358,14 @@ async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_wh
     tale, go, silent = tmp_path / "tale", tmp_path / "go", Silent()
     deeds = ("put-off", "ask-and-answer:elicitation/create", f"wait:{go}")
     entry = over_stdio(*deeds, env={"TALE": str(tale)}, protocol="legacy")
-    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call, "up__echo")
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
             calls.start_soon(client.call, "up__echo")
-            await client.until_asked()
+            await client.wait_for_questions()
             go.touch()
-            await client.until_heard("answer", 2)
+            await client.wait_for_notifications("answer", 2)
             await client.request("ping")
             assert silent.withdrawn == 0, "the other call may have caused it"
             calls.start_soon(client.call, "up__echo")
@@ -385,13 +387,13 @@ async def test_a_question_that_is_open_is_withdrawn_when_its_call_is_cancelled(
         finally:
             forever.set()
 
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call, "up__ask", {"questions": [FORM]})
-            await client.until_asked()
+            await client.wait_for_questions()
             calls.cancel_scope.cancel()
         await forever.wait()
-        assert json.dumps(await client.told("up__whoami"))
+        assert json.dumps(await client.call_and_parse("up__whoami"))
 
 
 HOSTS = {
@@ -408,14 +410,16 @@ HOSTS = {
 async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_client_has_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    answer = answering(elicitation=ANSWERS["accept"])
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
         for url, told in HOSTS.items():
             for given in ({}, {"elicitationId": "e1"}):
-                client.asked.clear()
+                client.questions.clear()
                 question = {"mode": "url", "message": "Look", "url": url, **given}
-                await client.told("up__ask", {"questions": [{"method": "elicitation/create", "params": question}]})
-                ((_, params),) = client.asked
+                await client.call_and_parse(
+                    "up__ask", {"questions": [{"method": "elicitation/create", "params": question}]}
+                )
+                ((_, params),) = client.questions
                 assert params["url"] == url
                 assert params["message"].startswith("[up] Look\n")
                 assert params["message"].count("\n") == 1
@@ -439,10 +443,10 @@ async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_q
     ]
     error = {"code": -32042, "message": "First log in", "data": {"elicitations": [*odd, *links, None], "x-unknown": 1}}
     tools = {"tools": [{"name": "need", "inputSchema": {"type": "object"}}]}
-    servers = {"up": scripted("up", answers={"tools/list": tools}, errors={"need": error})}
-    async with proxied(tmp_path, servers, era) as client:
+    servers = {"up": scripted_entry("up", answers={"tools/list": tools}, errors={"need": error})}
+    async with proxy_client(tmp_path, servers, era) as client:
         with pytest.raises(AnswerError) as refused:
-            await client.told("up__need")
+            await client.call_and_parse("up__need")
     told = refused.value.error
     assert (told["code"], told["message"], told["data"]["x-unknown"]) == (-32042, "First log in", 1)
     assert [link["url"] for link in told["data"]["elicitations"]] == list(HOSTS)
@@ -457,10 +461,10 @@ async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_q
 async def test_that_an_address_is_done_with_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
     done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
     tools = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}
-    servers = {"up": scripted("up", answers={"tools/list": tools}, says={"say": [done]})}
-    async with proxied(tmp_path, servers, era) as client:
-        await client.told("up__say")
-        heard = [params for method, params in client.heard if method == done["method"]]
+    servers = {"up": scripted_entry("up", answers={"tools/list": tools}, says={"say": [done]})}
+    async with proxy_client(tmp_path, servers, era) as client:
+        await client.call_and_parse("up__say")
+        heard = [params for method, params in client.messages if method == done["method"]]
         assert heard == ([] if client.is_modern else [done["params"]])
 
 
@@ -487,12 +491,12 @@ async def test_sampling_with_tools_reaches_a_client_that_has_announced_it(
     client_era: str, upstream_era: str, has_tools: bool, remote: Entry, tmp_path: Path
 ) -> None:
     announced: Json = {"sampling": {"tools": {}, "context": {}} if has_tools else {}}
-    answer = answering(sampling=USED)
-    async with proxied(
+    answer = answer_with(sampling=USED)
+    async with proxy_client(
         tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced, answer=answer
     ) as client:
-        assert (await client.told("up__whoami"))["capabilities"] == announced
-        told = await client.told("up__ask", {"questions": [TOOLS]})
+        assert (await client.call_and_parse("up__whoami"))["capabilities"] == announced
+        told = await client.call_and_parse("up__ask", {"questions": [TOOLS]})
         assert told == [USED if has_tools else UNKNOWN[upstream_era]]
-        asked = [{key: value for key, value in params.items() if key != "_meta"} for _, params in client.asked]
+        asked = [{key: value for key, value in params.items() if key != "_meta"} for _, params in client.questions]
         assert asked == ([TOOLS["params"]] if has_tools else [])

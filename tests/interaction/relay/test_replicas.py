@@ -13,13 +13,13 @@ from server.store.replica import Replica
 from server.store.shared_store import MemoryStore, Store
 from server.store.valkey_store import ValkeyStore
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, said, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, WireClient, stdio_entry, text_or_json
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
 from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
 from tests.interaction.relay.watching import listening
-from tests.valkey_servers import silent_way, valkey_server
+from tests.valkey_servers import silenceable_proxy, valkey_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -46,12 +46,12 @@ async def two(
         network(folders[0], {"up": entry}, replica=one, settings=settings) as first,
         first.client("modern", "ada", capabilities=capabilities) as here,
     ):
-        await here.listed("tools")  # the room of the upstream is made by the first who comes
+        await here.items_by_name("tools")  # the room of the upstream is made by the first who comes
         async with (
             network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings) as second,
             second.client("modern", "ada", capabilities=capabilities) as there,
         ):
-            await there.listed("tools")
+            await there.items_by_name("tools")
             yield here, there
 
 
@@ -68,7 +68,9 @@ async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhe
     async with two(tmp_path, remote("modern")) as (here, there):
         params, result = await suspended(here, "up__ask", {"questions": [FORM]})
         answered = {**params, **await here.answers_to(result)}
-        assert said(await there.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
+        assert text_or_json(await there.request("tools/call", answered)) == [
+            {"action": "accept", "content": {"name": "ada"}}
+        ]
         for client in (here, there):
             assert "already used" in await message_of(client, answered)
 
@@ -79,7 +81,7 @@ async def test_consent_to_a_tool_counts_at_the_other_replica_once(remote: Entry,
         here.answer = Person()
         params, result = await suspended(here, "up__whoami", {})
         answered = {**params, **await here.answers_to(result)}
-        assert said(await there.request("tools/call", answered))["pid"]
+        assert text_or_json(await there.request("tools/call", answered))["pid"]
         assert (await here.request("tools/call", answered))["resultType"] == "input_required"
 
 
@@ -92,7 +94,7 @@ async def test_consent_counts_for_nothing_where_another_server_has_the_alias(rem
         answered = {**params, **await here.answers_to(result)}
         assert (await there.request("tools/call", answered))["resultType"] == "input_required"
         asking, question = await suspended(here, "up__whoami", {})
-        assert said(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
+        assert text_or_json(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
 
 
 @pytest.mark.requirement("store.elsewhere")
@@ -103,7 +105,9 @@ async def test_a_call_that_waits_in_one_replica_goes_on_there_though_its_answer_
         params, result = await suspended(here, "up__ask", {"questions": [FORM]})
         answered = {**params, **await here.answers_to(result)}
         assert "The replica 'a' of this server has this call" in await message_of(there, answered)
-        assert said(await here.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
+        assert text_or_json(await here.request("tools/call", answered)) == [
+            {"action": "accept", "content": {"name": "ada"}}
+        ]
 
 
 @pytest.mark.requirement("store.elsewhere")
@@ -145,7 +149,7 @@ async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plai
             answered = {**params, **await here.answers_to(result)}
             assert "already used" in await message_of(here, answered)  # it was sealed for the store as it was
             params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-            assert said(await there.request("tools/call", {**params, **await here.answers_to(result)}))
+            assert text_or_json(await there.request("tools/call", {**params, **await here.answers_to(result)}))
 
 
 @pytest.mark.requirement("store.grants")
@@ -154,11 +158,11 @@ async def test_what_a_user_allows_for_a_session_counts_at_the_other_replica(remo
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
         async with two(tmp_path, {**remote("modern"), "trust": False}, stores=stores) as (here, there):
             here.answer = Person("always")
-            assert said(await here.call("up__whoami"))["pid"]
-            assert said(await there.call("up__whoami"))["pid"]
-            assert there.asked == []
+            assert text_or_json(await here.call("up__whoami"))["pid"]
+            assert text_or_json(await there.call("up__whoami"))["pid"]
+            assert there.questions == []
             server.stop()  # what counts here already counts on
-            assert said(await there.call("up__whoami"))["pid"]
+            assert text_or_json(await there.call("up__whoami"))["pid"]
             unknown, _ = await suspended(there, "up__content", {})  # and what is not known is asked
             assert unknown["name"] == "up__content"
 
@@ -172,7 +176,7 @@ async def test_what_a_user_allows_counts_for_nothing_where_another_server_has_th
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
         async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}, stores=stores) as (here, there):
             here.answer = Person("always")
-            assert said(await here.call("up__whoami"))["pid"]
+            assert text_or_json(await here.call("up__whoami"))["pid"]
             await suspended(there, "up__whoami", {})
 
 
@@ -250,7 +254,7 @@ async def test_calls_that_wait_for_the_store_count_among_those_at_work(remote: E
 @pytest.mark.requirement("store.limits")
 async def test_calls_are_not_held_up_one_by_one_by_a_store_that_says_nothing(remote: Entry, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
-        async with silent_way(server.port) as (port, is_silent):
+        async with silenceable_proxy(server.port) as (port, is_silent):
             stores = ValkeyStore(f"valkey://127.0.0.1:{port}", ""), ValkeyStore(server.url, "")
             settings = {"limits": {"callsPerMinute": 1_000}}
             async with two(tmp_path, remote("modern"), stores=stores, settings=settings) as (here, _):
@@ -269,11 +273,11 @@ async def test_who_listens_at_one_replica_hears_that_a_list_of_the_other_one_has
             await listening(there, tasks, {"toolsListChanged": True})
             await until(lambda: b":2\r\n" in server.command("PUBSUB", "NUMSUB", "coretools:lists"))
             await change(there, "up")  # of its own, which it hears too
-            await there.until_heard(CHANGED)
-            there.heard.clear()
+            await there.wait_for_notifications(CHANGED)
+            there.messages.clear()
             await change(here, "up")
-            await there.until_heard(CHANGED)
-            there.heard.clear()
+            await there.wait_for_notifications(CHANGED)
+            there.messages.clear()
             await server.restart()  # whatever was said meanwhile
-            await there.until_heard(CHANGED)
+            await there.wait_for_notifications(CHANGED)
             tasks.cancel_scope.cancel()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, proxied, scripted, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, proxy_client, scripted_entry, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.echoes import check_echo
 from tests.interaction.relay.eras import by_eras_each_way
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 async def test_arguments_and_results_cross_untouched(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
-        tool = (await client.listed("tools"))["up__echo"]
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        tool = (await client.items_by_name("tools"))["up__echo"]
         expected = {**ECHO, "name": "up__echo"}
         assert tool["_meta"].pop("coretools-mcp/upstream") == {"server": "up", "tool": "echo"}
         assert tool == expected
@@ -36,7 +36,7 @@ async def test_arguments_and_results_cross_untouched(
 async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         result = await client.call("up__fail", {})
         assert (result["isError"], result["structuredContent"]) == (True, {"why": 1})
         assert result["x-unknown"] == UNKNOWN["x-unknown"]
@@ -81,8 +81,8 @@ MORE_PAIRS = [
 async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
     transport, client_era, way, upstream_era = pair
     entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era, way)
-    async with proxied(tmp_path, {"up": entry}, client_era, transport=transport) as client:
-        assert "up__echo" in await client.listed("tools")
+    async with proxy_client(tmp_path, {"up": entry}, client_era, transport=transport) as client:
+        assert "up__echo" in await client.items_by_name("tools")
         await check_echo(client, "up__echo")
 
 
@@ -133,8 +133,8 @@ async def test_a_null_where_nothing_is_meant_fails_no_result(
         "resources/list": {"resources": [{"uri": "test://a", "name": "a"}]},
         "resources/read": {"test://a": resource},
     }
-    entry = scripted("up", upstream_era, answers=answers, results=results)
-    async with proxied(tmp_path, {"up": entry}, client_era) as client:
+    entry = scripted_entry("up", upstream_era, answers=answers, results=results)
+    async with proxy_client(tmp_path, {"up": entry}, client_era) as client:
         for name, (_, expected) in zip(results, NOTHING_MEANT, strict=False):
             got = await client.call(f"up__{name}", {})
             assert {key: got[key] for key in got if key not in OURS} == expected

@@ -16,7 +16,15 @@ from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.changing import Person
-from tests.interaction.relay.clients import Answer, Json, WireClient, client_on, http_transport, refusal_of, said
+from tests.interaction.relay.clients import (
+    Answer,
+    Json,
+    WireClient,
+    client_on,
+    http_transport,
+    refusal_of,
+    text_or_json,
+)
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.test_lock import YOLO
 from tests.interaction.relay.watching import listening
@@ -85,7 +93,7 @@ async def servers(remote: Entry, tmp_path: Path) -> AsyncGenerator[Servers]:
 
 
 async def is_stopped(client: WireClient, tool: str = TOOL) -> bool:
-    return "The server up has added this tool" in (await client.listed("tools"))[tool].get("description", "")
+    return "The server up has added this tool" in (await client.items_by_name("tools"))[tool].get("description", "")
 
 
 async def until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:
@@ -95,7 +103,7 @@ async def until_callable(client: WireClient, tool: str = TOOL, *, is_callable: b
 
 
 async def approve(client: WireClient, tool: str = TOOL) -> None:
-    assert "approved" in said(await client.call(tool, {}))
+    assert "approved" in text_or_json(await client.call(tool, {}))
     assert not await is_stopped(client, tool)
 
 
@@ -117,9 +125,9 @@ async def test_what_a_person_approves_at_one_replica_counts_at_the_other_whose_c
         assert "`coretools-mcp dashboard`" in unasked
         assert "--approve" not in unasked  # which writes the file, and so ends what is approved in the store
         await listening(there, tasks, {"toolsListChanged": True})
-        there.heard.clear()
+        there.messages.clear()
         await approve(here)
-        await there.until_heard(CHANGED)
+        await there.wait_for_notifications(CHANGED)
         await until_callable(there)
         assert not (await there.call(TOOL, {})).get("isError")
         tasks.cancel_scope.cancel()

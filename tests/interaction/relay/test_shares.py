@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import Json, WireClient, said, stdio_entry, until_there
+from tests.interaction.relay.clients import Json, WireClient, stdio_entry, text_or_json, wait_for_file
 from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
 from tests.waiting import until
@@ -38,8 +38,8 @@ async def test_a_client_with_more_sessions_than_its_share_gives_one_up_for_a_cli
         for number in range(2):
             as_another(ada, number)
             calls.start_soon(wait, number)
-            await until_there((tmp_path / f"{number}").with_suffix(".began"))
-        assert await bob.told("up__whoami")
+            await wait_for_file((tmp_path / f"{number}").with_suffix(".began"))
+        assert await bob.call_and_parse("up__whoami")
         await until(lambda: ended)
         assert list(ended) == [1]
         assert "was lost" in ended[1]["content"][0]["text"]
@@ -56,11 +56,11 @@ async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        pid = (await bob.told("up__whoami"))["pid"]
+        pid = (await bob.call_and_parse("up__whoami"))["pid"]
         for number in range(6):
             as_another(ada, number)
-            assert await ada.told("up__whoami")
-        assert (await bob.told("up__whoami"))["pid"] == pid
+            assert await ada.call_and_parse("up__whoami")
+        assert (await bob.call_and_parse("up__whoami"))["pid"] == pid
 
 
 @pytest.mark.requirement("proxy.suspended.share")
@@ -73,7 +73,7 @@ async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeyp
     ):
         for _ in range(2):
             await suspended(ada, "up__ask", {"questions": [FORM]})
-        assert said(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
+        assert text_or_json(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
         await suspended(bob, "up__ask", {"questions": [FORM]})
 
 
@@ -89,7 +89,7 @@ async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_m
     ):
         kept = [await suspended(ada, "up__ask", {"questions": [FORM]}) for _ in range(3)]
         await suspended(bob, "up__ask", {"questions": [FORM]})
-        assert said(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
+        assert text_or_json(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
         told: list[Json] = []
         for params, result in kept:
             told.append(await ada.request("tools/call", {**params, **await ada.answers_to(result)}))
@@ -109,16 +109,16 @@ async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
     ):
-        pid = (await ada.told("up__whoami"))["pid"]
+        pid = (await ada.call_and_parse("up__whoami"))["pid"]
         params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
         upstream = served.app.pool.by_alias.get("up")
         assert upstream is not None
         assert upstream.session is not None
-        listing = said(await upstream.session.request("tools/call", {"name": "whoami", "arguments": {}}))["pid"]
+        listing = text_or_json(await upstream.session.request("tools/call", {"name": "whoami", "arguments": {}}))["pid"]
         assert listing != pid
         os.kill(listing, signal.SIGKILL)
         await until(lambda: upstream.live_session is None)
         answered = await ada.request("tools/call", {**params, **await ada.answers_to(result)})
-        assert said(answered)[0]["action"] == "accept"
-        assert (await ada.told("up__whoami"))["pid"] == pid
+        assert text_or_json(answered)[0]["action"] == "accept"
+        assert (await ada.call_and_parse("up__whoami"))["pid"] == pid
         await until(lambda: upstream.live_session is not None)

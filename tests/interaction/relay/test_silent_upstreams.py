@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from server.upstreams.session import upstream_session
-from tests.interaction.relay.clients import having, listing, proxied, stdio_entry
+from tests.interaction.relay.clients import listing_entry, named_resources, proxy_client, stdio_entry
 from tests.interaction.relay.watching import listening, until_touch_is_heard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.silent")]
@@ -24,15 +24,15 @@ async def until_told(tale: Path, method: str) -> None:
 
 async def test_a_stream_of_changes_is_there_while_one_upstream_notes_nothing(tmp_path: Path) -> None:
     servers = {
-        "mute": listing("mute", resources=having(*SILENT), silent=["resources/subscribe"]),
+        "mute": listing_entry("mute", resources=named_resources(*SILENT), silent=["resources/subscribe"]),
         "up": stdio_entry("handshake"),
     }
-    async with proxied(tmp_path, servers, "modern") as client, anyio.create_task_group() as tasks:
-        await client.listed("resources")
+    async with proxy_client(tmp_path, servers, "modern") as client, anyio.create_task_group() as tasks:
+        await client.items_by_name("resources")
         await listening(client, tasks, {"resourceSubscriptions": [*SILENT, "test://text"], "toolsListChanged": True})
         assert await until_touch_is_heard(client, "test://text") == "test://text"
         await client.call("up__change", {"times": 1})
-        await client.until_heard("notifications/tools/list_changed")
+        await client.wait_for_notifications("notifications/tools/list_changed")
         tasks.cancel_scope.cancel()
 
 
@@ -40,11 +40,11 @@ async def test_a_level_is_answered_while_upstreams_do_not(tmp_path: Path, monkey
     monkeypatch.setattr(upstream_session, "LEVEL_SECONDS", 1_000.0)
     tale = tmp_path / "tale"
     servers = {
-        "mute": listing("mute", silent=["logging/setLevel"]),
-        "other": listing("other", tale=str(tale)),
+        "mute": listing_entry("mute", silent=["logging/setLevel"]),
+        "other": listing_entry("other", tale=str(tale)),
     }
-    async with proxied(tmp_path, servers, "handshake") as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "handshake") as client:
+        await client.items_by_name("tools")
         assert await client.request("logging/setLevel", {"level": "debug"}) == {}
         await until_told(tale, "logging/setLevel")
 
@@ -53,15 +53,15 @@ async def test_changed_roots_are_told_while_one_upstream_reads_nothing(tmp_path:
     tale, last_words = tmp_path / "tale", tmp_path / "last words"
     tools = [{"name": "stop", "inputSchema": {"type": "object"}}]
     servers = {
-        "deaf": listing("deaf", tools=tools, deafens="tools/call", tale=str(last_words), entry={"trust": True}),
-        "other": listing("other", tale=str(tale)),
+        "deaf": listing_entry("deaf", tools=tools, deafens="tools/call", tale=str(last_words), entry={"trust": True}),
+        "other": listing_entry("other", tale=str(tale)),
     }
-    async with proxied(tmp_path, servers, "handshake") as client, anyio.create_task_group() as tasks:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, servers, "handshake") as client, anyio.create_task_group() as tasks:
+        await client.items_by_name("tools")
         for _ in range(3):
             tasks.start_soon(client.call, "deaf__stop", {"much": "x" * 6_000_000})
         await until_told(last_words, "tools/call")
-        await client.listed("prompts")
+        await client.items_by_name("prompts")
         await client.notify("notifications/roots/list_changed")
         await until_told(tale, "notifications/roots/list_changed")
         tasks.cancel_scope.cancel()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, proxied, scripted
+from tests.interaction.relay.clients import AnswerError, Json, WireClient, named_resources, proxy_client, scripted_entry
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.skills import EXTENSION, entry_of, files_of, skill_server, skill_uri
 
 pytestmark = pytest.mark.anyio
 
-OTHER = scripted("other", answers={"resources/list": {"resources": having("memo://x")}})
+OTHER = scripted_entry("other", answers={"resources/list": {"resources": named_resources("memo://x")}})
 
 
 async def skills(client: WireClient) -> dict[str, Json]:
@@ -52,7 +52,7 @@ async def test_the_skills_of_all_servers_are_one_list_and_come_as_they_are(
         "b": skill_server("b", upstream_era, "bake"),
         "other": OTHER,
     }
-    async with proxied(tmp_path, servers, client_era) as client:
+    async with proxy_client(tmp_path, servers, client_era) as client:
         listed = await skills(client)
         for server, name in (("a", "sew"), ("a", "knit"), ("b", "bake")):
             entry = entry_of(name, files_of(name, server))
@@ -68,7 +68,7 @@ async def test_the_skills_of_all_servers_are_one_list_and_come_as_they_are(
 async def test_no_file_of_a_skill_is_read_before_a_client_wants_it(tmp_path: Path) -> None:
     tale = tmp_path / "tale"
     servers = {"a": skill_server("a", "modern", "sew", tale=str(tale)), "other": OTHER}
-    async with proxied(tmp_path, servers, "modern") as client:
+    async with proxy_client(tmp_path, servers, "modern") as client:
         assert set(await skills(client)) == {skill_uri("sew")}
         await client.request("skills/get", {"uri": skill_uri("sew")})
     assert {"skills/list", "skills/get"} <= set(tale.read_text().splitlines())
@@ -79,7 +79,7 @@ async def test_no_file_of_a_skill_is_read_before_a_client_wants_it(tmp_path: Pat
 @by_era
 async def test_folders_of_skills_are_read_from_whoever_has_them(era: str, tmp_path: Path) -> None:
     servers = {"a": skill_server("a", era, "sew"), "b": skill_server("b", era, "bake"), "other": OTHER}
-    async with proxied(tmp_path, servers, era) as client:
+    async with proxy_client(tmp_path, servers, era) as client:
         await skills(client)
         for name in ("sew", "bake"):
             folder = (await client.request("resources/directory/read", {"uri": f"skill://{name}"}))["resources"]
@@ -98,7 +98,7 @@ async def test_two_skills_of_one_name_are_told_apart_with_all_their_files(
         "a": skill_server("a", upstream_era, "sew", "knit"),
         "b": skill_server("b", upstream_era, "sew", more={skill_uri("sew"): short}),
     }
-    async with proxied(tmp_path, servers, client_era) as client:
+    async with proxy_client(tmp_path, servers, client_era) as client:
         listed = await skills(client)
         assert set(listed) == {"a+skill://sew/SKILL.md", "b+skill://sew/SKILL.md", skill_uri("knit")}
         mine = listed["a+skill://sew/SKILL.md"]
@@ -125,9 +125,11 @@ async def test_what_is_no_skill_or_no_folder_is_refused_and_nobody_without_skill
     tale = tmp_path / "tale"
     servers = {
         "a": skill_server("a", "handshake", "sew", directories=False),
-        "other": scripted("other", answers={"resources/list": {"resources": having("memo://x")}}, tale=str(tale)),
+        "other": scripted_entry(
+            "other", answers={"resources/list": {"resources": named_resources("memo://x")}}, tale=str(tale)
+        ),
     }
-    async with proxied(tmp_path, servers, era) as client:
+    async with proxy_client(tmp_path, servers, era) as client:
         assert set(await skills(client)) == {skill_uri("sew")}
         for uri in ("memo://x", "skill://nothing/SKILL.md", "", "file:///x", "other+skill://x/SKILL.md"):
             assert await refused(client, "skills/get", uri)
@@ -147,7 +149,7 @@ async def test_odd_skills_pass_and_what_has_no_uri_is_left_out(tmp_path: Path) -
     odd: Json = {"uri": "skill://odd/SKILL.md", "frontmatter": 7, "resources": [3, {"uri": 4}, {"digest": "x"}, None]}
     more: dict[str, Json] = {"now": dynamic, "odd": odd, "none": {"frontmatter": {}}, "seven": {"uri": 7}}
     servers = {"a": skill_server("a", "handshake", "sew", more=more), "b": skill_server("b", "handshake", "sew")}
-    async with proxied(tmp_path, servers, "handshake") as client:
+    async with proxy_client(tmp_path, servers, "handshake") as client:
         listed = await skills(client)
         assert listed[skill_uri("now")] == dynamic
         assert listed["skill://odd/SKILL.md"] == odd
@@ -157,12 +159,12 @@ async def test_odd_skills_pass_and_what_has_no_uri_is_left_out(tmp_path: Path) -
 @pytest.mark.requirement("extensions.announced")
 @by_era
 async def test_what_is_relayed_is_announced_where_there_are_servers(era: str, tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"a": skill_server("a", era, "sew")}, era) as client:
-        announced = client.welcome["capabilities"]["extensions"]
+    async with proxy_client(tmp_path, {"a": skill_server("a", era, "sew")}, era) as client:
+        announced = client.handshake["capabilities"]["extensions"]
         assert announced[EXTENSION] == {"directoryRead": True}
         assert announced["io.modelcontextprotocol/ui"] == {}
-    async with proxied(tmp_path, {}, era, settings={"tools": {"builtIn": True}}) as client:
-        assert "extensions" not in client.welcome["capabilities"]
+    async with proxy_client(tmp_path, {}, era, settings={"tools": {"builtIn": True}}) as client:
+        assert "extensions" not in client.handshake["capabilities"]
 
 
 UI = {"mimeTypes": ["text/html;profile=mcp-app"], "x-unknown": {"a": 1}}
@@ -182,10 +184,10 @@ async def test_what_a_client_declares_and_we_relay_is_declared_to_servers(
     client_era: str, upstream_era: str, declared: Json, passed: Json | None, tmp_path: Path
 ) -> None:
     tools = {"tools": [{"name": "told", "inputSchema": {"type": "object"}}]}
-    servers = {"a": scripted("a", upstream_era, answers={"tools/list": tools})}
+    servers = {"a": scripted_entry("a", upstream_era, answers={"tools/list": tools})}
     capabilities = {"extensions": declared} if declared else {}
-    async with proxied(tmp_path, servers, client_era, capabilities=capabilities) as client:
-        told = await client.told("a__told")
+    async with proxy_client(tmp_path, servers, client_era, capabilities=capabilities) as client:
+        told = await client.call_and_parse("a__told")
         meta = told["params"].get("_meta", {})
         stamped = meta.get("io.modelcontextprotocol/clientCapabilities")
         got = told["welcome"]["capabilities"] if upstream_era == "handshake" else stamped

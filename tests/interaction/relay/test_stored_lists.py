@@ -24,11 +24,11 @@ from tests.interaction.relay.clients import (
     WireClient,
     app_of,
     client_on,
-    having,
-    in_its_way,
-    listing,
-    proxied,
-    said,
+    listing_entry,
+    named_resources,
+    proxy_client,
+    settings_for_call_style,
+    text_or_json,
 )
 from tests.interaction.relay.eras import by_era, by_era_each_way
 from tests.interaction.relay.network import network
@@ -49,9 +49,9 @@ def tool(name: str, **more: Any) -> Json:
 LISTED: Json = {
     "tools": [tool("find"), tool("keep")],
     "prompts": [{"name": "greet"}],
-    "resources": having("memo://a"),
+    "resources": named_resources("memo://a"),
     "resources/templates/list": [],
-    "resourceTemplates": having("memo://in/{x}"),
+    "resourceTemplates": named_resources("memo://in/{x}"),
 }
 NAMES = {"up__find", "up__keep", "up__greet", "memo://a", "memo://in/{x}"}
 
@@ -78,7 +78,7 @@ class Changing:
         self.alias = alias
         self._orders, self._gate = folder / f"{alias}.orders", folder / f"{alias}.gate"
         asked = {"after": str(self._gate), "orders": str(self._orders), **orders}
-        self.entry = listing(alias, entry={"trust": True, **(entry or {})}, **asked)
+        self.entry = listing_entry(alias, entry={"trust": True, **(entry or {})}, **asked)
 
     def answers(self, **lists: Any) -> None:
         self._orders.write_text(json.dumps(lists))
@@ -95,20 +95,20 @@ async def serving(
     """A server of ours in this process, and its client."""
     entries = {each.alias: each.entry for each in servers}
     written: Json = {"tools": {"builtIn": False}, "mcpServers": entries, **(settings or {})}
-    app = app_of(write_config(folder, in_its_way(written)))
+    app = app_of(write_config(folder, settings_for_call_style(written)))
     async with app.running(), client_on(in_process(app), era, answer=answer) as client:
         yield app, client
 
 
 async def everything(client: WireClient) -> set[str]:
-    return {name for kind in KINDS for name in await client.listed(kind)}
+    return {name for kind in KINDS for name in await client.items_by_name(kind)}
 
 
 async def run_once(folder: Path, *servers: Changing, era: str = "handshake", settings: Json | None = None) -> set[str]:
     """A run in which they answer, until what they list is kept; what is listed then."""
     before = {file: file.stat().st_ino for file in files()}
     async with serving(folder, *servers, era=era, settings=settings) as (app, client):
-        await client.listed("tools")  # the first request starts them
+        await client.items_by_name("tools")  # the first request starts them
         await app.registry.discover_all_tools()
         listed = await everything(client)
         await until(lambda: len([file for file in files() if before.get(file) != file.stat().st_ino]) >= len(servers))
@@ -124,13 +124,13 @@ async def test_the_first_list_is_that_of_the_last_run_while_a_server_hangs(
     up = Changing(tmp_path)
     up.answers(**LISTED)
     servers = {"up": up.entry}
-    async with proxied(tmp_path, servers, era, transport=transport) as client:
-        shown = {kind: await client.listed(kind) for kind in KINDS}
+    async with proxy_client(tmp_path, servers, era, transport=transport) as client:
+        shown = {kind: await client.items_by_name(kind) for kind in KINDS}
         await until(files)
     assert {name for kind in KINDS for name in shown[kind]} == NAMES
     up.hangs()
-    async with proxied(tmp_path, servers, era, transport=transport) as client:
-        assert {kind: await client.listed(kind) for kind in KINDS} == shown
+    async with proxy_client(tmp_path, servers, era, transport=transport) as client:
+        assert {kind: await client.items_by_name(kind) for kind in KINDS} == shown
 
 
 @pytest.mark.requirement("catalogue.first_list")
@@ -144,7 +144,7 @@ async def test_a_server_that_is_not_kept_is_waited_for_as_before(tmp_path: Path)
         listed: list[str] = []
 
         async def list_tools() -> None:
-            listed.extend(await client.listed("tools"))
+            listed.extend(await client.items_by_name("tools"))
 
         tasks.start_soon(list_tools)
         await until(lambda: app.pool.by_alias["new"].status.attempts)
@@ -161,14 +161,14 @@ async def test_who_has_never_answered_is_waited_for_in_one_run_alone(tmp_path: P
     up.answers(tools=[tool("find")])
     late.hangs()
     async with serving(tmp_path, up, late, settings={"proxy": {"firstListWait": 2_000}}) as (_, client):
-        await client.listed("tools")
+        await client.items_by_name("tools")
         await until(lambda: len(files()) == 2)
     up.hangs()
     async with serving(tmp_path, up, late, settings=WAIT_UNSET) as (app, client):
         assert await everything(client) == {"up__find"}
         assert not app.pool.by_alias["late"].is_awaited
         late.answers(tools=[tool("found")])
-        await client.until_heard("notifications/tools/list_changed")
+        await client.wait_for_notifications("notifications/tools/list_changed")
         assert await everything(client) == {"up__find", "late__found"}
         await until(lambda: any(b'"found"' in file.read_bytes() for file in files()))
         assert not app.pool.by_alias["up"].known.is_set()
@@ -184,14 +184,14 @@ async def test_who_was_waited_for_in_vain_is_waited_for_again_after_an_hour_and_
     late, wait = Changing(tmp_path, "late"), {"proxy": {"firstListWait": 100}}
     late.hangs()
     async with serving(tmp_path, late, settings=wait) as (_, client):
-        await client.listed("tools")
+        await client.items_by_name("tools")
         await until(files)
     for settings, age, is_awaited in ((WAIT_UNSET, 0, False), (wait, 0, True), (WAIT_UNSET, 2 * 3_600, True)):
         (file,) = files()
         then = file.stat().st_mtime - age
         os.utime(file, (then, then))
         async with serving(tmp_path, late, settings=settings) as (app, client), anyio.create_task_group() as tasks:
-            tasks.start_soon(client.listed, "tools")
+            tasks.start_soon(client.items_by_name, "tools")
             await until(lambda app=app: not app.pool.is_recalling and app.pool.by_alias["late"].status.attempts)
             assert app.pool.by_alias["late"].is_awaited is is_awaited
             tasks.cancel_scope.cancel()
@@ -232,12 +232,12 @@ async def test_only_the_lists_that_are_other_ones_are_announced_when_a_server_an
         with anyio.fail_after(60):
             await app.pool.by_alias["same"].known.wait()
         other.answers(tools=[tool("new"), tool("stays")])
-        await client.until_heard("notifications/tools/list_changed")
+        await client.wait_for_notifications("notifications/tools/list_changed")
         assert await everything(client) == before - {"other__old"} | {"other__new"}
         with anyio.fail_after(60):
             await app.pool.by_alias["other"].known.wait()
-        await client.listed("tools")
-        news = [method for method, _ in client.heard if method.endswith("list_changed")]
+        await client.items_by_name("tools")
+        news = [method for method, _ in client.messages if method.endswith("list_changed")]
         assert news == ["notifications/tools/list_changed"]
         tasks.cancel_scope.cancel()
 
@@ -251,15 +251,15 @@ async def test_a_call_waits_for_its_server_and_nobody_is_asked_before(era: str, 
     await run_once(tmp_path, up, era=era)
     up.hangs()
     async with serving(tmp_path, up, era=era, answer=person) as (app, client), anyio.create_task_group() as tasks:
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
         told: list[str] = []
 
         async def call() -> None:
-            told.append(said(await client.call("up__find")))
+            told.append(text_or_json(await client.call("up__find")))
 
         tasks.start_soon(call)
         await until(lambda: app.pool.by_alias["up"].status.attempts)
-        await client.listed("tools")
+        await client.items_by_name("tools")
         assert (told, person.messages) == ([], [])
         up.answers(tools=[tool("find", description="Something else.")])
         await until(lambda: told)
@@ -279,7 +279,7 @@ async def test_what_a_tool_is_now_decides_on_its_call(is_read_only: bool, tmp_pa
     await run_once(tmp_path, up, settings=plan)
     up.hangs()
     async with serving(tmp_path, up, settings=plan) as (_, client), anyio.create_task_group() as tasks:
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
         results: list[Json] = []
 
         async def call() -> None:
@@ -299,7 +299,7 @@ async def test_a_tool_that_its_server_has_no_more_is_answered_with_a_sentence(er
     await run_once(tmp_path, up, era=era)
     up.hangs()
     async with serving(tmp_path, up, era=era) as (_, client), anyio.create_task_group() as tasks:
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
         results: list[Json] = []
 
         async def call() -> None:
@@ -321,7 +321,7 @@ async def test_a_refused_tool_is_not_listed_and_its_call_is_refused_while_its_se
     await run_once(tmp_path, up)
     up.hangs()
     async with serving(tmp_path, up, settings={"permissions": {"deny": ["mcp__up__find"]}}) as (app, client):
-        assert set(await client.listed("tools")) == {"up__keep"}
+        assert set(await client.items_by_name("tools")) == {"up__keep"}
         refused = await client.call("up__find")
         assert refused["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
         assert not app.pool.by_alias["up"].tried.is_set()
@@ -336,7 +336,7 @@ async def test_a_call_that_waits_longer_than_its_time_is_answered_and_nobody_was
     await run_once(tmp_path, up)
     up.hangs()
     async with serving(tmp_path, up, answer=person) as (_, client):
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
         result = await client.call("up__find")
         assert "The server up is unavailable (state connecting)" in result["content"][0]["text"]
         assert person.messages == []
@@ -360,7 +360,7 @@ async def test_prompts_resources_and_completions_wait_for_their_server(era: str,
         ),
     ]
     async with serving(tmp_path, up, era=era) as (app, client), anyio.create_task_group() as tasks:
-        assert "up__greet" in await client.listed("prompts")
+        assert "up__greet" in await client.items_by_name("prompts")
         told: list[Any] = []
 
         async def ask(method: str, params: Json, text: Callable[[Json], Any]) -> None:
@@ -369,7 +369,7 @@ async def test_prompts_resources_and_completions_wait_for_their_server(era: str,
         for each in asked:
             tasks.start_soon(ask, *each)
         await until(lambda: app.pool.by_alias["up"].status.attempts)
-        await client.listed("prompts")
+        await client.items_by_name("prompts")
         assert told == []
         up.answers(**LISTED)
         await until(lambda: len(told) == len(asked))
@@ -390,9 +390,9 @@ async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp
         facts = {each["alias"]: each for each in app.running_server.status()["servers"]}
         assert facts["up"]["fromLastRun"] == ["tools", "prompts", "resources", "resourceTemplates"]
         up.answers(ends=True)
-        await client.until_heard("notifications/tools/list_changed")
-        await client.until_heard("notifications/prompts/list_changed")
-        await client.until_heard("notifications/resources/list_changed")
+        await client.wait_for_notifications("notifications/tools/list_changed")
+        await client.wait_for_notifications("notifications/prompts/list_changed")
+        await client.wait_for_notifications("notifications/resources/list_changed")
         assert await everything(client) == {"well__a"}
         facts = {each["alias"]: each for each in app.running_server.status()["servers"]}
         assert "fromLastRun" not in facts["up"]
@@ -400,7 +400,7 @@ async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp
         result = await client.call("up__find")
         assert "The server up is unavailable" in result["content"][0]["text"]
         up.answers(**LISTED)
-        while "up__find" not in await client.listed("tools"):
+        while "up__find" not in await client.items_by_name("tools"):
             await client.call("up__find")
         tasks.cancel_scope.cancel()
 
@@ -417,14 +417,14 @@ async def test_names_and_texts_of_the_last_run_are_those_of_the_live_lists(tmp_p
     for each in (up, bare):
         each.hangs()
     async with serving(tmp_path, up, bare, settings=settings) as (app, client):
-        stored = await client.listed("tools")
+        stored = await client.items_by_name("tools")
         assert not app.pool.by_alias["up"].known.is_set()
         assert {"up__seek", "find", "hidden"} <= stored.keys()
         assert stored["odd"]["description"] == "A<U+202E>B"
         for each in (up, bare):
             each.answers(tools=lists)
         await app.registry.discover_all_tools()
-        assert list((await client.listed("tools")).items()) == list(stored.items())
+        assert list((await client.items_by_name("tools")).items()) == list(stored.items())
 
 
 @pytest.mark.requirement("catalogue.names")
@@ -437,11 +437,11 @@ async def test_an_unprefixed_name_of_the_last_run_goes_to_another_server_where_i
     await run_once(tmp_path, first, second)
     first.hangs()
     async with serving(tmp_path, first, second) as (_, client), anyio.create_task_group() as tasks:
-        assert set(await client.listed("tools")) == {"find"}
+        assert set(await client.items_by_name("tools")) == {"find"}
         told: list[str] = []
 
         async def call() -> None:
-            told.append(said(await client.call("find")))
+            told.append(text_or_json(await client.call("find")))
 
         tasks.start_soon(call)
         first.answers(ends=True)
@@ -466,11 +466,11 @@ async def test_two_people_over_http_get_the_lists_of_the_last_run_and_sessions_o
         told: list[str] = []
 
         async def call(client: WireClient) -> None:
-            told.append(said(await client.call("up__find")))
+            told.append(text_or_json(await client.call("up__find")))
 
         for client in (ada, bob):
             tasks.start_soon(call, client)
-        await ada.listed("tools")
+        await ada.items_by_name("tools")
         assert told == []
         up.answers(**LISTED)
         await until(lambda: len(told) == 2)
@@ -484,12 +484,12 @@ async def test_switched_off_nothing_is_kept_and_nothing_is_read(tmp_path: Path) 
     off = {"proxy": {"catalogue": False, "firstListWait": 100}}
     async with serving(tmp_path, up, settings=off) as (app, client):
         await app.registry.discover_all_tools()
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
     assert files() == []
     await run_once(tmp_path, up)
     up.hangs()
     async with serving(tmp_path, up, settings=off) as (_, client):
-        assert await client.listed("tools") == {}
+        assert await client.items_by_name("tools") == {}
 
 
 @pytest.mark.requirement("catalogue.settings")
@@ -499,7 +499,7 @@ async def test_a_server_that_is_not_used_is_not_listed_from_the_last_run(tmp_pat
         each.answers(**LISTED)
     await run_once(tmp_path, up, well)
     async with serving(tmp_path, up, well, settings={"mcp": {"excluded": ["up"]}}) as (_, client):
-        assert set(await client.listed("tools")) == {"well__find", "well__keep"}
+        assert set(await client.items_by_name("tools")) == {"well__find", "well__keep"}
 
 
 @pytest.mark.requirement("catalogue.chain")
@@ -514,7 +514,7 @@ async def test_a_server_like_this_one_is_given_live_tools_alone(era: str, tmp_pa
         like = {CHAIN_KEY: ["another"]}
         assert (await client.request("tools/list", meta=like))["tools"] == []
         up.answers(**LISTED)
-        await client.until_heard("notifications/tools/list_changed")
+        await client.wait_for_notifications("notifications/tools/list_changed")
         listed = (await client.request("tools/list", meta=like))["tools"]
         assert {each["name"] for each in listed} == {"up__find", "up__keep"}
         tasks.cancel_scope.cancel()
@@ -609,7 +609,7 @@ async def test_lists_that_take_too_long_to_be_checked_are_passed_over(tmp_path: 
     other.hangs()
     up.entry["listTimeout"] = 1
     async with serving(tmp_path, up, other, settings={"proxy": {"firstListWait": 100}}) as (_, client):
-        assert set(await client.listed("tools")) == {"other__find"}
+        assert set(await client.items_by_name("tools")) == {"other__find"}
 
 
 @pytest.mark.requirement("catalogue.untrusted")
@@ -625,7 +625,7 @@ async def test_items_that_nobody_can_read_and_words_of_ours_in_a_forged_file_cou
     file.write_text(json.dumps(told))
     up.hangs()
     async with serving(tmp_path, up) as (_, client):
-        listed = await client.listed("tools")
+        listed = await client.items_by_name("tools")
     assert set(listed) == {"up__forged"}
     shown = listed["up__forged"]
     assert shown["description"] == "A<U+202E>B"
@@ -654,9 +654,9 @@ async def test_lists_that_are_too_large_are_not_kept_and_what_was_kept_of_them_g
     await run_once(tmp_path, up)
     up.answers(filled=[100, 50_000])
     async with serving(tmp_path, up, settings={"proxy": {"search": "off"}}) as (_, client):
-        assert "up__find" in await client.listed("tools")
+        assert "up__find" in await client.items_by_name("tools")
         await until(lambda: not files())
-        assert "up__t99" in await client.listed("tools")
+        assert "up__t99" in await client.items_by_name("tools")
 
 
 @pytest.mark.requirement("catalogue.bounds")
@@ -676,5 +676,5 @@ async def test_where_nothing_can_be_kept_everything_else_is_as_ever(
     up.answers(**LISTED)
     async with serving(tmp_path, up) as (_, client):
         assert await everything(client) == NAMES
-        assert said(await client.call("up__find")) == "from up"
+        assert text_or_json(await client.call("up__find")) == "from up"
         await until(lambda: "cannot be stored for the next run" in caplog.text)

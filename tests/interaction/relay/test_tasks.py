@@ -31,10 +31,10 @@ from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     WireClient,
-    accepting,
-    called,
-    proxied,
-    said,
+    accept_forms,
+    call_params,
+    proxy_client,
+    text_or_json,
 )
 from tests.interaction.relay.eras import ERAS, with_call_tool
 from tests.interaction.relay.network import TOKENS, network
@@ -78,13 +78,13 @@ def entries(task_port: str, tmp_path: Path) -> dict[str, Json]:
 
 def knowing(folder: Path, entry: Json, **more: Any) -> AbstractAsyncContextManager[WireClient]:
     """A client that knows tasks."""
-    return proxied(folder, {"up": entry}, "modern", capabilities=KNOWING, **more)
+    return proxy_client(folder, {"up": entry}, "modern", capabilities=KNOWING, **more)
 
 
 async def begun(client: WireClient, label: str = "one", **fields: Any) -> str:
     """The id of a task that stays as it is until `settle` is called."""
     given = {"label": label, "fields": {**QUICK, **fields}}
-    result = await client.request("tools/call", called("up__manual", given))
+    result = await client.request("tools/call", call_params("up__manual", given))
     assert (result["resultType"], result["status"]) == ("task", "working")
     return result["taskId"]
 
@@ -95,7 +95,7 @@ async def settle(client: WireClient, status: str, label: str = "one", **fields: 
 
 async def told(client: WireClient, *methods: str) -> list[Json]:
     """The requests of these methods that the upstream got."""
-    return [each for each in (await client.told("up__told"))["told"] if each["method"] in methods]
+    return [each for each in (await client.call_and_parse("up__told"))["told"] if each["method"] in methods]
 
 
 async def refused(client: WireClient, method: str, params: Json) -> Json:
@@ -111,20 +111,20 @@ async def test_the_extension_is_announced_where_an_upstream_has_it(
 ) -> None:
     async with knowing(tmp_path, entries[way]) as client:
         # Before the first attempt to reach it is over, what it has is not known, and it may be this.
-        assert client.welcome["capabilities"]["extensions"][EXTENSION] == {}
-        await client.listed("tools")
+        assert client.handshake["capabilities"]["extensions"][EXTENSION] == {}
+        await client.items_by_name("tools")
         known = await client.request("server/discover")
         assert known["capabilities"]["extensions"][EXTENSION] == {}
         assert "tasks" not in known["capabilities"]
-    async with proxied(tmp_path, {"up": entries[way]}, "handshake") as client:
-        assert EXTENSION not in client.welcome["capabilities"]["extensions"]
+    async with proxy_client(tmp_path, {"up": entries[way]}, "handshake") as client:
+        assert EXTENSION not in client.handshake["capabilities"]["extensions"]
 
 
 @pytest.mark.requirement("tasks.announced")
 @pytest.mark.parametrize("era", ERAS)
 async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": remote(era)}, "modern", capabilities=KNOWING) as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, {"up": remote(era)}, "modern", capabilities=KNOWING) as client:
+        await client.items_by_name("tools")
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
         assert (await refused(client, "tasks/get", {"taskId": "x"}))["code"] == -32602
 
@@ -198,7 +198,7 @@ async def test_an_id_of_another_client_is_refused_as_one_that_was_made_up(
         listened = {"notifications": {"taskIds": [name]}}
         async with anyio.create_task_group() as listening:
             listening.start_soon(bob.request, "subscriptions/listen", listened)
-            (acknowledged,) = await bob.until_heard(ACKNOWLEDGED)
+            (acknowledged,) = await bob.wait_for_notifications(ACKNOWLEDGED)
             assert acknowledged["notifications"] == {}
             listening.cancel_scope.cancel()
         assert (await ada.request("tasks/get", {"taskId": name}))["status"] == "working"
@@ -250,7 +250,7 @@ async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
 @pytest.mark.requirement("tasks.undeclared")
 @by_client
 async def test_who_does_not_know_tasks_cannot_ask_for_them(era: str, entries: dict[str, Json], tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, era) as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             error = await refused(client, method, {"taskId": "x", "inputResponses": {}})
             if era == "handshake":
@@ -271,8 +271,8 @@ async def test_the_result_of_a_task_is_given_as_that_of_a_call(
     way: str, entries: dict[str, Json], remote: Any, tmp_path: Path
 ) -> None:
     servers = {"up": entries[way], "other": remote("modern")}
-    async with proxied(tmp_path, servers, "modern", capabilities=KNOWING) as client:
-        await client.listed("resources")
+    async with proxy_client(tmp_path, servers, "modern", capabilities=KNOWING) as client:
+        await client.items_by_name("resources")
         done, odd = await begun(client), await begun(client, "odd")
         link = {"type": "resource_link", "uri": "test://text", "name": "text"}
         await settle(client, "completed", result={"content": [link], "isError": True, "x-unknown": 1})
@@ -315,7 +315,7 @@ async def test_questions_of_a_task_say_whose_they_are_and_each_is_answered_once(
         await answer(one={"action": "decline"})
         await answer(own=accepted)
         task = await client.request("tasks/get", {"taskId": name})
-        assert said(task["result"]) == {
+        assert text_or_json(task["result"]) == {
             "bad": {"action": "cancel"}, "one": accepted, "coretools-mcp/confirm": accepted,
         }  # fmt: skip
         passed = [each["inputResponses"] for each in await told(client, "tasks/update")]
@@ -353,7 +353,9 @@ async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[st
         assert "one" in (await client.request("tasks/get", {"taskId": name}))["inputRequests"]
         assert await refused(client, "tasks/update", answers) == LOST
         await client.request("tasks/update", answers)
-        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == answers["inputResponses"]
+        assert (
+            text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == answers["inputResponses"]
+        )
 
 
 @pytest.mark.requirement("tasks.questions")
@@ -366,7 +368,9 @@ async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dic
         for _ in range(3):
             task = await client.request("tasks/get", {"taskId": name})
             assert (task["status"], "inputRequests" in task) == ("working", False)
-        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == {"bad": {"action": "cancel"}}
+        assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == {
+            "bad": {"action": "cancel"}
+        }
 
 
 @pytest.mark.requirement("tasks.questions")
@@ -414,7 +418,9 @@ async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
             assert list(task["inputRequests"]) == expected
             responses = dict.fromkeys(keys, answer)
             await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
-        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == dict.fromkeys(keys, answer)
+        assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == dict.fromkeys(
+            keys, answer
+        )
 
 
 @pytest.mark.requirement("tasks.questions")
@@ -465,22 +471,22 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
         async with anyio.create_task_group() as listening:
             wanted: Json = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
             listening.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
-            (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+            (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
             assert acknowledged["notifications"] == {"toolsListChanged": True, "taskIds": [name]}
             await settle(client, "working", "other", statusMessage="unheard")
             await settle(client, "input_required", inputRequests={"one": FORM})
-            (asking,) = await client.until_heard(NEWS)
+            (asking,) = await client.wait_for_notifications(NEWS)
             assert (asking["taskId"], asking["status"]) == (name, "input_required")
             assert asking["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
             await client.request("tasks/update", {"taskId": name, "inputResponses": {"one": {"action": "decline"}}})
-            done = (await client.until_heard(NEWS, 2))[-1]
-            assert said(done["result"]) == {"one": {"action": "decline"}}
+            done = (await client.wait_for_notifications(NEWS, 2))[-1]
+            assert text_or_json(done["result"]) == {"one": {"action": "decline"}}
             meta = acknowledged["_meta"]["io.modelcontextprotocol/subscriptionId"]
             assert done["_meta"]["io.modelcontextprotocol/subscriptionId"] == meta
             listening.cancel_scope.cancel()
         await settle(client, "completed", "other", result={"content": []})
         assert (await client.request("tasks/get", {"taskId": other}))["status"] == "completed"
-        assert len([params for method, params in client.heard if method == NEWS]) == 2
+        assert len([params for method, params in client.messages if method == NEWS]) == 2
 
 
 @pytest.mark.requirement("tasks.stream")
@@ -492,9 +498,9 @@ async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, mo
         for _ in range(3):
             tasks.start_soon(client.call, "up__greet", {"much": "x" * 6_000_000})
         for _ in range(2):
-            await client.listed("tools")  # what was to be sent before has begun after two round trips
+            await client.items_by_name("tools")  # what was to be sent before has begun after two round trips
         tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [name]}})
-        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
         assert acknowledged["notifications"] == {}
         tasks.cancel_scope.cancel()
 
@@ -505,21 +511,21 @@ async def test_a_server_that_takes_no_refusal_holds_up_no_news_of_others(
 ) -> None:
     servers = {"slow": entries["stdio"], "up": entries["http"]}
     async with (
-        proxied(tmp_path, servers, "modern", capabilities=KNOWING) as client,
+        proxy_client(tmp_path, servers, "modern", capabilities=KNOWING) as client,
         anyio.create_task_group() as listening,
     ):
         name = await begun(client)
         slow = (await client.request("tools/call", {"name": "slow__manual", "arguments": {"label": "slow"}}))["taskId"]
         listening.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [slow, name]}})
-        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
         assert set(acknowledged["notifications"]["taskIds"]) == {slow, name}
         await client.call("slow__trouble", {"label": "slow", "method": "tasks/update", "errors": [None]})
         bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
         await client.call("slow__settle", {"label": "slow", "status": "input_required", "inputRequests": {"bad": bad}})
-        while "tasks/update" not in json.dumps(await client.told("slow__told")):  # noqa: ASYNC110 - nobody tells of it
+        while "tasks/update" not in json.dumps(await client.call_and_parse("slow__told")):  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.02)
         await settle(client, "completed", result={"content": []})
-        (news,) = await client.until_heard(NEWS)
+        (news,) = await client.wait_for_notifications(NEWS)
         assert (news["taskId"], news["status"]) == (name, "completed")
         listening.cancel_scope.cancel()
 
@@ -535,17 +541,17 @@ async def test_a_stream_ends_when_the_server_of_its_tasks_is_gone(tmp_path: Path
 
         async with anyio.create_task_group() as listening:
             listening.start_soon(listen)
-            await client.until_heard(ACKNOWLEDGED)
+            await client.wait_for_notifications(ACKNOWLEDGED)
             await client.call("up__leave")
         assert ended[0]["resultType"] == "complete"
 
 
 @pytest.mark.requirement("tasks.stream")
 async def test_news_of_tasks_reach_nobody_who_has_not_asked_for_them(tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": OVER_STDIO}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": OVER_STDIO}, "handshake") as client:
         for _ in range(3):
             await client.call("up__shout")
-        assert NEWS not in [method for method, _ in client.heard]
+        assert NEWS not in [method for method, _ in client.messages]
 
 
 async def follow(client: WireClient, label: str, results: list[Json], meta: Json | None = None, **fields: Any) -> None:
@@ -565,7 +571,7 @@ async def until_polled(client: WireClient, count: int = 1) -> None:
 
 async def until_begun(client: WireClient, label: str) -> None:
     with anyio.fail_after(100):
-        while label not in (await client.told("up__told"))["labels"]:  # noqa: ASYNC110 - nobody tells of it
+        while label not in (await client.call_and_parse("up__told"))["labels"]:  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.02)
 
 
@@ -579,19 +585,19 @@ async def test_a_client_that_knows_no_tasks_gets_the_result(
         "content": [{"type": "text", "text": "done", "x-unknown": 1}],
         "structuredContent": {"a": 1},
     }
-    async with proxied(tmp_path, {"up": entries[way]}, era) as client:
+    async with proxy_client(tmp_path, {"up": entries[way]}, era) as client:
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", results, {"progressToken": "mine"})
             await until_polled(client)
             for text in ("half", "more"):
                 await settle(client, "working", statusMessage=text)
-                await until(lambda text=text: text in [params.get("message") for _, params in client.heard])
+                await until(lambda text=text: text in [params.get("message") for _, params in client.messages])
             await settle(client, "completed", result=result)
         assert {name: results[0][name] for name in result} == result
         assert "taskId" not in results[0]
         assert ("resultType" in results[0]) == (era == "modern")
-        heard = [(params["progress"], params["message"]) for method, params in client.heard if method == PROGRESS]
+        heard = [(params["progress"], params["message"]) for method, params in client.messages if method == PROGRESS]
         assert heard == [(1, "half"), (2, "more")]
         assert await told(client, "tasks/cancel") == []
 
@@ -601,7 +607,7 @@ async def test_a_client_that_knows_no_tasks_gets_the_result(
 async def test_a_task_that_fails_or_is_cancelled_or_lost_fails_the_call(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, era) as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         results: list[Json] = []
 
         async def end(label: str, tool: str, **given: Any) -> None:
@@ -629,7 +635,7 @@ async def test_a_task_that_fails_or_is_cancelled_or_lost_fails_the_call(
 async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
     era: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": entries[way]}, era, answer=accepting({"name": "Ada"})) as client:
+    async with proxy_client(tmp_path, {"up": entries[way]}, era, answer=accept_forms({"name": "Ada"})) as client:
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", results)
@@ -637,8 +643,8 @@ async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
             bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
             await settle(client, "input_required", inputRequests={"one": FORM, "two": FORM, "bad": bad})
         accepted = {"action": "accept", "content": {"name": "Ada"}}
-        assert said(results[0]) == {"one": accepted, "two": accepted, "bad": {"action": "cancel"}}
-        assert [params["message"] for _, params in client.asked] == ["[up] Who?", "[up] Who?"]
+        assert text_or_json(results[0]) == {"one": accepted, "two": accepted, "bad": {"action": "cancel"}}
+        assert [params["message"] for _, params in client.questions] == ["[up] Who?", "[up] Who?"]
 
 
 @pytest.mark.requirement("tasks.followed")
@@ -647,18 +653,18 @@ async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     error = {"code": -32050, "message": "why", "data": 1}
-    async with proxied(tmp_path, {"up": entries["http"]}, era) as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         results: list[Json] = []
         await follow(client, "done", results, status="completed", result={"content": [{"type": "text", "text": "yes"}]})
         await follow(client, "failed", results, status="failed", error=error)
-        assert said(results[0]) == "yes"
+        assert text_or_json(results[0]) == "yes"
         assert results[1] == error
         assert len(await told(client, "tasks/get")) == 2
 
 
 @pytest.mark.requirement("tasks.followed")
 async def test_the_answer_to_a_followed_task_counts_once(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, "modern") as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, "modern") as client:
         asked: list[Json] = []
         given: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
 
@@ -669,7 +675,7 @@ async def test_the_answer_to_a_followed_task_counts_once(entries: dict[str, Json
             calls.start_soon(call)
             await until_polled(client)
             await settle(client, "input_required", inputRequests={"one": FORM})
-        client.answer = accepting()
+        client.answer = accept_forms()
         answers = await client.answers_to(asked[0])
         assert "content" in await client.request("tools/call", {**given, **answers})
         assert (await refused(client, "tools/call", {**given, **answers}))["code"] == -32602
@@ -682,7 +688,7 @@ async def test_the_answer_to_a_followed_task_counts_once(entries: dict[str, Json
 async def test_a_followed_task_is_cancelled_with_its_call(
     era: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": entries[way]}, era) as client:
+    async with proxy_client(tmp_path, {"up": entries[way]}, era) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", list[Json]())
             await until_polled(client)
@@ -698,8 +704,8 @@ async def test_a_followed_task_without_news_is_cancelled_after_the_time_of_the_c
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     entry = {**entries["http"], "timeout": 2_000}
-    async with proxied(tmp_path, {"up": entry}, era) as client:
-        await client.listed("tools")
+    async with proxy_client(tmp_path, {"up": entry}, era) as client:
+        await client.items_by_name("tools")
         results: list[Json] = []
         # It wants to be asked for once an hour: the time of the call ends sooner.
         await follow(client, "one", results, pollIntervalMs=3_600_000)
@@ -713,7 +719,7 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     settings: Json = {"confirmation": {"timeout": 1_000}}
-    async with proxied(tmp_path, {"up": entries["http"]}, "modern", settings=settings) as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, "modern", settings=settings) as client:
         given: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", given)
@@ -726,22 +732,22 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
 
 @pytest.mark.requirement("tasks.followed.ends")
 async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": {**OVER_STDIO, "maxConcurrent": 1, "timeout": 3_000}}, "modern") as client:
-        pid = (await client.told("up__told"))["pid"]
+    async with proxy_client(tmp_path, {"up": {**OVER_STDIO, "maxConcurrent": 1, "timeout": 3_000}}, "modern") as client:
+        pid = (await client.call_and_parse("up__told"))["pid"]
         given: Json = {"name": "up__confirm_delete", "arguments": {"anyway": True, "fields": QUICK}}
         assert (await client.request("tools/call", given))["resultType"] == "input_required"
         os.kill(pid, signal.SIGKILL)
         while (result := await client.call("up__greet", {"name": "Ada"})).get("isError"):
             assert "is busy" not in result["content"][0]["text"]
             await anyio.sleep(0.05)
-        assert said(result) == "Hello, Ada!"
+        assert text_or_json(result) == "Hello, Ada!"
 
 
 @pytest.mark.requirement("tasks.followed.pace")
 async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, "handshake") as client:
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(partial(follow, client, "slow", results, pollIntervalMs=3_600_000))
@@ -750,7 +756,7 @@ async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
             await settle(client, "completed", "quick", result={"content": []})
             await until(lambda: results)
             (quick,) = {each["taskId"] for each in await told(client, "tasks/get")}
-            slow = (await client.told("up__told"))["labels"]["slow"]
+            slow = (await client.call_and_parse("up__told"))["labels"]["slow"]
             assert slow != quick
             calls.cancel_scope.cancel()
 
@@ -760,7 +766,7 @@ async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
 async def test_a_tool_that_is_done_as_a_task_only_works_for_clients_of_the_handshake(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": entries[way]}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": entries[way]}, "handshake") as client:
         result = await client.call("up__failing_job")
         assert (result["content"][0]["text"], result["isError"]) == ("it failed", True)
         with pytest.raises(AnswerError) as broken:
@@ -768,12 +774,12 @@ async def test_a_tool_that_is_done_as_a_task_only_works_for_clients_of_the_hands
         assert broken.value.error == {"code": -32603, "message": "it broke"}
         calls = [each["knows"] for each in await told(client, "tools/call") if each["name"] == "failing_job"]
         assert calls == [False, True]
-        assert said(await client.call("up__slow_compute")) == "computed"
+        assert text_or_json(await client.call("up__slow_compute")) == "computed"
 
 
 @pytest.mark.requirement("tasks.required")
 async def test_a_client_of_2026_is_told_what_to_declare(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, "modern") as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, "modern") as client:
         error = await refused(client, "tools/call", {"name": "up__failing_job", "arguments": {}})
         assert error["code"] == -32021
         assert error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
@@ -795,7 +801,7 @@ async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
         for odd in ODD_TIMES:
             name = await begun(client, pollIntervalMs=odd, ttlMs=odd)
             assert (await client.request("tasks/get", {"taskId": name}))["pollIntervalMs"] == odd
-        await client.listed("resources")
+        await client.items_by_name("resources")
         error = await refused(client, "resources/read", {"uri": "test://text"})
         assert "not a tool call" in error["message"]
     entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
@@ -806,7 +812,7 @@ async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
 
 @pytest.mark.requirement("tasks.odd")
 async def test_a_followed_task_with_odd_times_is_followed(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": entries["http"]}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": entries["http"]}, "handshake") as client:
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             for number, odd in enumerate(ODD_TIMES):
@@ -849,36 +855,36 @@ async def test_tasks_cross_two_proxies(way: str, entries: dict[str, Json], tmp_p
     command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
     with background_server(command, SERVING) as url:
         between: Json = {"httpUrl": f"{url}/mcp", "type": "http", "trust": True, "prefix": "none"}
-        async with knowing(tmp_path, between, answer=accepting()) as client:
-            await client.listed("tools")
+        async with knowing(tmp_path, between, answer=accept_forms()) as client:
+            await client.items_by_name("tools")
             name = await begun(client)
             async with anyio.create_task_group() as listening:
                 wanted = {"notifications": {"taskIds": [name]}}
                 listening.start_soon(client.request, "subscriptions/listen", wanted)
-                (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+                (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
                 assert acknowledged["notifications"] == {"taskIds": [name]}
                 await settle(client, "input_required", inputRequests={"one": FORM})
-                (news,) = await client.until_heard(NEWS)
+                (news,) = await client.wait_for_notifications(NEWS)
                 assert news["inputRequests"]["one"]["params"]["message"] == "[up] [up] Who?"
                 listening.cancel_scope.cancel()
             answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
             await client.request("tasks/update", answers)
-            assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == {
+            assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == {
                 "one": {"action": "decline"}
             }
             assert (await refused(client, "tasks/get", {"taskId": "made-up"}))["code"] == -32602
-        async with proxied(tmp_path, {"up": between}, "handshake", capabilities={}) as client:
-            await client.listed("tools")
+        async with proxy_client(tmp_path, {"up": between}, "handshake", capabilities={}) as client:
+            await client.items_by_name("tools")
             assert (await client.call("up__failing_job"))["isError"]
 
 
 @pytest.mark.requirement("tasks.old")
 async def test_tasks_of_2025_do_not_pass(entries: dict[str, Json], tmp_path: Path) -> None:
     async with knowing(tmp_path, entries["http"]) as client:
-        tools = await client.listed("tools")
+        tools = await client.items_by_name("tools")
         assert "execution" not in json.dumps(tools)
         called: Json = {"name": "up__greet", "arguments": {"name": "Ada"}, "task": {"ttl": 60_000}}
-        assert said(await client.request("tools/call", called)) == "Hello, Ada!"
+        assert text_or_json(await client.request("tools/call", called)) == "Hello, Ada!"
         (call,) = await told(client, "tools/call")
         assert "task" not in call
 
@@ -918,4 +924,4 @@ async def test_a_session_is_not_idle_while_a_task_of_it_is_waited_for(
             await bob.call("up__greet", {"name": "Bob"})
             await until(lambda: served.sessions() == 1)
             await settle(ada, "completed", result={"content": [{"type": "text", "text": "done"}]})
-        assert said(results[0]) == "done"
+        assert text_or_json(results[0]) == "done"

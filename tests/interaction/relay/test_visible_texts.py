@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from server.upstreams.session.list_reader import tool_with_visible_texts
-from tests.interaction.relay.clients import Json, listing, proxied
+from tests.interaction.relay.clients import Json, listing_entry, proxy_client
 
 HIDING = "A\u202eB\u200b"
 SHOWN = "A<U+202E>B<U+200B>"
@@ -20,16 +20,16 @@ READ = {"title": SHOWN, "description": SHOWN}
 @pytest.mark.requirement("proxy.visible_texts")
 async def test_prompts_resources_and_templates_hide_nothing_in_their_texts(tmp_path: Path) -> None:
     argument = {"name": HIDING, **TEXTS, "required": True}
-    server = listing(
+    server = listing_entry(
         "up",
         prompts=[{"name": "greet", **TEXTS, "arguments": [argument]}],
         resources=[{"uri": f"memo://{HIDING}", "name": HIDING, **TEXTS, "mimeType": "text/plain"}],
         resourceTemplates=[{"uriTemplate": f"memo://{HIDING}/{{x}}", "name": HIDING, **TEXTS}],
     )
-    async with proxied(tmp_path, {"up": server}, "handshake") as client:
-        (prompt,) = (await client.listed("prompts")).values()
-        (resource,) = (await client.listed("resources")).values()
-        (template,) = (await client.listed("resourceTemplates")).values()
+    async with proxy_client(tmp_path, {"up": server}, "handshake") as client:
+        (prompt,) = (await client.items_by_name("prompts")).values()
+        (resource,) = (await client.items_by_name("resources")).values()
+        (template,) = (await client.items_by_name("resourceTemplates")).values()
         read = await client.request("resources/read", {"uri": f"memo://{HIDING}"})
     for item in (prompt, resource, template):
         assert {key: item[key] for key in READ} == READ
@@ -42,8 +42,8 @@ async def test_prompts_resources_and_templates_hide_nothing_in_their_texts(tmp_p
 @pytest.mark.anyio
 @pytest.mark.requirement("proxy.visible_texts")
 async def test_the_status_of_a_server_hides_nothing_that_it_says_of_itself(tmp_path: Path) -> None:
-    server = listing(HIDING)
-    async with proxied(tmp_path, {"up": server}, "handshake", settings={"tools": {"builtIn": True}}) as client:
+    server = listing_entry(HIDING)
+    async with proxy_client(tmp_path, {"up": server}, "handshake", settings={"tools": {"builtIn": True}}) as client:
         (content,) = (await client.request("resources/read", {"uri": "coretools://upstreams"}))["contents"]
     assert SHOWN in content["text"]
 

@@ -10,7 +10,14 @@ import pytest
 
 from server.upstreams.session import upstream_session
 from tests.hostile.lying import over_stdio
-from tests.interaction.relay.clients import PROGRESS, AnswerError, proxied, said, stdio_entry, until_there
+from tests.interaction.relay.clients import (
+    PROGRESS,
+    AnswerError,
+    proxy_client,
+    stdio_entry,
+    text_or_json,
+    wait_for_file,
+)
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras, by_eras_each_way
 
@@ -26,17 +33,17 @@ LEFT_OUT = re.compile(r"The server up sent more than 5 messages in one second; d
 async def test_progress_comes_whole_and_in_order_before_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
-        assert said(await client.call("up__steps", {"steps": 30}, {"progressToken": "of mine"})) == "done"
-        told = [params for method, params in client.heard if method == PROGRESS]
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        assert text_or_json(await client.call("up__steps", {"steps": 30}, {"progressToken": "of mine"})) == "done"
+        told = [params for method, params in client.messages if method == PROGRESS]
         assert told == [
             {"progressToken": "of mine", "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
             for step in range(1, 31)
         ]
-        assert [method for method, _ in client.heard if method in (PROGRESS, "answer")][-1] == "answer"
-        client.heard.clear()
-        assert said(await client.call("up__steps", {"steps": 2})) == "done"
-        assert PROGRESS not in [method for method, _ in client.heard]
+        assert [method for method, _ in client.messages if method in (PROGRESS, "answer")][-1] == "answer"
+        client.messages.clear()
+        assert text_or_json(await client.call("up__steps", {"steps": 2})) == "done"
+        assert PROGRESS not in [method for method, _ in client.messages]
 
 
 @pytest.mark.requirement("relay.logs")
@@ -44,12 +51,12 @@ async def test_progress_comes_whole_and_in_order_before_the_result(
 async def test_log_messages_reach_who_wants_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
 
         async def levels(meta: dict[str, str]) -> list[str]:
-            client.heard.clear()
+            client.messages.clear()
             await client.call("up__logs", {}, meta)
-            return [params["level"] for method, params in client.heard if method == MESSAGE]
+            return [params["level"] for method, params in client.messages if method == MESSAGE]
 
         assert await levels({}) == ([] if client.is_modern else ["debug", "info", "error"])
         if client.is_modern:
@@ -58,7 +65,7 @@ async def test_log_messages_reach_who_wants_them(
         else:
             await client.request("logging/setLevel", {"level": "alert"})
             assert await levels({}) == ["debug", "info", "error"], "which ones are sent is the upstream's to decide"
-        said = next(params for method, params in client.heard if method == MESSAGE)
+        said = next(params for method, params in client.messages if method == MESSAGE)
         assert said == {"level": "debug", "logger": "up/asking", "data": {"said": "debug"}, "x-unknown": 1}
 
 
@@ -69,13 +76,13 @@ async def test_an_upstream_hears_which_level_a_client_wants(
     upstream_era: str, way: str, remote: Entry, tmp_path: Path
 ) -> None:
     entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era)
-    async with proxied(tmp_path, {"up": entry}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.request("logging/setLevel", {"level": "warning"})
-        assert await client.told("up__logs", {}) == {"level": "warning"}
+        assert await client.call_and_parse("up__logs", {}) == {"level": "warning"}
         with pytest.raises(AnswerError):
             await client.request("logging/setLevel", {"level": "loud"})
-    async with proxied(tmp_path, {"up": entry}, "modern") as client:
-        assert said(await client.call("up__logs", {}, {LEVEL: "error"})) == {
+    async with proxy_client(tmp_path, {"up": entry}, "modern") as client:
+        assert text_or_json(await client.call("up__logs", {}, {LEVEL: "error"})) == {
             "level": "error" if upstream_era == "modern" else None
         }
 
@@ -83,9 +90,9 @@ async def test_an_upstream_hears_which_level_a_client_wants(
 @pytest.mark.requirement("relay.logs")
 @by_eras
 async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_era: str, tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client:
+    async with proxy_client(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client:
         await client.call("up__logs", {}, {LEVEL: "info"})
-        levels = [params["level"] for method, params in client.heard if method == MESSAGE]
+        levels = [params["level"] for method, params in client.messages if method == MESSAGE]
         assert levels[-2:] == ["info", "error"]
 
 
@@ -96,19 +103,19 @@ async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_cou
 ) -> None:
     monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     meta = {LEVEL: "debug"}
-    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         await client.call("up__logs", {"times": 200}, meta)
-        assert client.heard[-1][0] == "answer", "all is told before it"
-        said = [params for method, params in client.heard if method == MESSAGE]
+        assert client.messages[-1][0] == "answer", "all is told before it"
+        said = [params for method, params in client.messages if method == MESSAGE]
         accounts = [params for params in said if params["logger"] == "coretools-mcp"]
         left_out = [int(LEFT_OUT.sub(r"\1", account["data"])) for account in accounts]
         assert accounts
         assert all(account["level"] == "warning" for account in accounts)
         assert len(said) - len(accounts) + sum(left_out) == 600
-        client.heard.clear()
-        while len(client.heard) != 4:
+        client.messages.clear()
+        while len(client.messages) != 4:
             # In another second all is passed on again, for there is little.
-            client.heard.clear()
+            client.messages.clear()
             await anyio.sleep(0.2)
             await client.call("up__logs", {}, meta)
 
@@ -117,11 +124,11 @@ async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_cou
 async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     env = {"LOGS_ALONE": "50"}
-    async with proxied(tmp_path, {"up": stdio_entry("handshake", env=env)}, "handshake") as client:
-        await client.listed("tools")
-        while (count := len(await client.until_heard(MESSAGE))) < 6:
-            await client.until_heard(MESSAGE, count + 1)
-        said = await client.until_heard(MESSAGE)
+    async with proxy_client(tmp_path, {"up": stdio_entry("handshake", env=env)}, "handshake") as client:
+        await client.items_by_name("tools")
+        while (count := len(await client.wait_for_notifications(MESSAGE))) < 6:
+            await client.wait_for_notifications(MESSAGE, count + 1)
+        said = await client.wait_for_notifications(MESSAGE)
         assert any(params["logger"] == "coretools-mcp" for params in said)
 
 
@@ -130,13 +137,13 @@ async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypat
 async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_more(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era, timeout=2_000)}, client_era) as client:
-        assert await client.told("up__steps", {"steps": 8, "pause": 0.3}) == "done"
+    async with proxy_client(tmp_path, {"up": remote(upstream_era, timeout=2_000)}, client_era) as client:
+        assert await client.call_and_parse("up__steps", {"steps": 8, "pause": 0.3}) == "done"
         result = await client.call("up__wait", {"mark": str(tmp_path / "late")})
         assert result["isError"]
         assert "mcpServers.up.timeout" in result["content"][0]["text"]
-        await until_there(tmp_path / "late.cancelled")
-        assert await client.told("up__whoami")
+        await wait_for_file(tmp_path / "late.cancelled")
+        assert await client.call_and_parse("up__whoami")
 
 
 @pytest.mark.requirement("relay.time_limit")
@@ -147,16 +154,16 @@ async def test_a_cancelled_call_ends_the_work_of_the_upstream(
     servers = {"near": stdio_entry(upstream_era), "far": remote(upstream_era), "sse": remote(upstream_era, "sse")}
     if upstream_era == "modern":
         del servers["sse"]  # the old transport was never spoken with it
-    async with proxied(tmp_path, servers, client_era) as client:
+    async with proxy_client(tmp_path, servers, client_era) as client:
         for alias in servers:
             mark = tmp_path / alias
             async with anyio.create_task_group() as calls:
                 calls.start_soon(client.call, f"{alias}__wait", {"mark": str(mark)})
-                await until_there(mark.with_suffix(".began"))
+                await wait_for_file(mark.with_suffix(".began"))
                 assert not mark.with_suffix(".cancelled").exists()
                 calls.cancel_scope.cancel()
-            await until_there(mark.with_suffix(".cancelled"))
-            assert await client.told(f"{alias}__whoami")
+            await wait_for_file(mark.with_suffix(".cancelled"))
+            assert await client.call_and_parse(f"{alias}__whoami")
 
 
 @pytest.mark.requirement("relay.time_limit")
@@ -166,14 +173,14 @@ async def test_a_client_that_is_gone_has_its_calls_ended(
 ) -> None:
     mark = tmp_path / "gone"
     async with (
-        proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client,
+        proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client,
         anyio.create_task_group() as calls,
     ):
         calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
-        await until_there(mark.with_suffix(".began"))
+        await wait_for_file(mark.with_suffix(".began"))
         client.notify = _nothing  # it goes without a word
         calls.cancel_scope.cancel()
-    await until_there(mark.with_suffix(".cancelled"))
+    await wait_for_file(mark.with_suffix(".cancelled"))
 
 
 async def _nothing(method: str, params: object = None) -> None:
@@ -184,11 +191,11 @@ async def _nothing(method: str, params: object = None) -> None:
 @by_era
 async def test_an_upstream_cannot_speak_as_somebody_else(era: str, tmp_path: Path) -> None:
     entry = over_stdio("claim", protocol="legacy")
-    async with proxied(tmp_path, {"up": entry}, era) as client:
+    async with proxy_client(tmp_path, {"up": entry}, era) as client:
         result = await client.call("up__echo", {}, {"progressToken": "mine", LEVEL: "debug"})
-        loggers = [params["logger"] for method, params in client.heard if method == MESSAGE]
+        loggers = [params["logger"] for method, params in client.messages if method == MESSAGE]
         assert loggers == ["up/coretools-mcp", "up/good/x", "up", "up", "up/a<U+202E>b"]
-        assert [params["progress"] for method, params in client.heard if method == PROGRESS] == [2]
+        assert [params["progress"] for method, params in client.messages if method == PROGRESS] == [2]
     assert result["_meta"].get("kept") == 1
     assert "coretools-mcp/upstream" not in result["_meta"]
     assert [part.get("_meta") for part in result["content"]] == [{"kept": 1}, None]

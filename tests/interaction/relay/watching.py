@@ -14,13 +14,13 @@ async def listening(client: WireClient, tasks: anyio.abc.TaskGroup, wanted: Json
     """Hear of changes: in 2026-07-28 only who listens does."""
     if client.is_modern:
         tasks.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
-        await client.until_heard("notifications/subscriptions/acknowledged")
+        await client.wait_for_notifications("notifications/subscriptions/acknowledged")
 
 
 async def until_touch_is_heard(client: WireClient, uri: str) -> str:
     """Let the upstream `up` touch a resource until the client hears of one from now on: the URI of that."""
-    client.heard.clear()
-    while not (heard := [params for method, params in client.heard if method == UPDATED]):
+    client.messages.clear()
+    while not (heard := [params for method, params in client.messages if method == UPDATED]):
         await client.call("up__touch", {"uri": uri})
         await anyio.sleep(0.02)
     return heard[0]["uri"]

@@ -15,7 +15,7 @@ import pytest
 
 from server.telemetry.metrics import MAX_CODES, MAX_NAMES, METRICS, OTHER, Metrics, Operation
 from tests.harness import HANDSHAKES, ROOT, own_state, stdio_upstream, write_config
-from tests.interaction.raw_clients import FORM, RawClient, http_server, introduced, reach
+from tests.interaction.raw_clients import FORM, RawClient, connect_http, http_server, initialized_client
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
@@ -156,7 +156,7 @@ def test_a_scrape_counts_what_was_done(root: Path, tmp_path: Path) -> None:
     (root / "a.txt").write_text("x")
     with (
         measured(root, tmp_path, mcpServers=servers) as url,
-        introduced(reach(url, "http"), HANDSHAKES[-1], capabilities=FORM) as client,
+        initialized_client(connect_http(url, "http"), HANDSHAKES[-1], capabilities=FORM) as client,
     ):
         client.tools()
         called(client, "up__echo", text=SECRET)
@@ -224,13 +224,13 @@ async def test_floods_of_names_and_codes_end_in_few_series_whose_labels_are_esca
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_questions_that_were_asked_and_answered_are_counted(root: Path, tmp_path: Path, revision: str) -> None:
     with measured(root, tmp_path) as url:
-        with introduced(reach(url, "http"), revision, capabilities=FORM) as client:
+        with initialized_client(connect_http(url, "http"), revision, capabilities=FORM) as client:
             call = client.call("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
-            asked = call.asked()
+            asked = call.next_question()
             samples = parsed(get(url)[1])
             assert of(samples, "coretools_mcp_questions_open") == (not client.is_modern)
             call.answer(asked, {"action": "accept", "content": {"decision": "once"}})
-            assert call.done().code is None
+            assert call.next_result().code is None
         samples = parsed(get(url)[1])
     for event in ("asked", "answered"):
         assert of(samples, "coretools_mcp_questions_total", event=event) == 1

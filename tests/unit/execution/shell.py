@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from tests.processes import Plain
+from tests.processes import NoSandbox
 from tests.waiting import CEILING
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.run_shell_command import ShellTool
@@ -165,7 +165,7 @@ async def shell_in(
     environment = options.pop("environment", ENVIRONMENT)
     quotas = {name: options.pop(name) for name in ("file_bytes", "client_bytes") if name in options}
     folders = PrivateFolders(str(folders_parent), **quotas)
-    runner = CommandRunner(starter, confinement or Plain(), ShellOptions(environment, **options), folders)
+    runner = CommandRunner(starter, confinement or NoSandbox(), ShellOptions(environment, **options), folders)
     jobs = JobTable()
     told: list[tuple[float, str]] = []
 

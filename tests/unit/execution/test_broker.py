@@ -22,17 +22,17 @@ from tests.processes import (
     BASH,
     CEILING,
     ENVIRONMENT,
-    Services,
+    SharedBroker,
     bash,
     brokers_of,
     children_of,
-    marked,
+    environment_with_mark,
     needs_proc,
     needs_root,
     read,
     read_line,
     run,
-    until_none_carries,
+    until_no_process_has_mark,
 )
 from tools.shell import supervisor_pool
 from tools.shell.broker import broker_messages
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.anyio
 WAYS = [
     pytest.param(BrokeredStarter, id="descendants"),
     pytest.param(partial(BrokeredStarter, by_group=True), id="group"),
-    pytest.param(Services, id="services"),
+    pytest.param(SharedBroker, id="services"),
 ]
 
 
@@ -113,7 +113,7 @@ async def test_the_environment_is_exactly_the_given_one(broker: BrokeredStarter)
         parts.append(await read(process))
     process.close()
     seen = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
-    if isinstance(broker, Services):
+    if isinstance(broker, SharedBroker):
         assert len(seen.pop(0)) == len(f"{os.fsdecode(MARK)}=") + 16
     assert sorted(seen) == sorted(f"{name}={value}" for name, value in environment.items())
 
@@ -432,7 +432,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
     await run(broker, bash("true"))
     before = len(os.listdir("/proc/self/fd"))
     mark = uuid4().hex
-    sleeper = bash("exec sleep 600", environment=marked(mark))
+    sleeper = bash("exec sleep 600", environment=environment_with_mark(mark))
     starting = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -444,7 +444,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
         else:
             await result.end(0)
             result.close()
-    await until_none_carries(mark)
+    await until_no_process_has_mark(mark)
     assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
     assert len(os.listdir("/proc/self/fd")) <= before + MAX_IDLE
 

@@ -14,8 +14,8 @@ from time import process_time
 import anyio
 import pytest
 
-from tests.linear_time import ATTEMPTS, MOST
-from tests.processes import Plain, is_running
+from tests.linear_time import ATTEMPTS, MAX_COST_RATIO
+from tests.processes import NoSandbox, is_running
 from tests.unit.execution.shell import (
     CEILING,
     ENVIRONMENT,
@@ -136,7 +136,7 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
 
 @pytest.mark.requirement("shell.start")
 async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
-    class Broken(Plain):
+    class Broken(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "No sandbox works here.")
 
@@ -179,7 +179,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
     released: list[str] = []
     shells: list[Shell] = []
 
-    class Holding(Plain):
+    class Holding(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return Held(spec, *BOX, released=released, is_over=lambda: not shells[0].running())
 
@@ -207,7 +207,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 
 @pytest.mark.requirement("shell.queue")
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
@@ -262,7 +262,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
 async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more(
     root: Path, tmp_path: Path, printed: str, view: ViewKind, network: Network, said: str | None
 ) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
 
@@ -277,7 +277,7 @@ async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more
 
 @pytest.mark.requirement("sandbox.stopped")
 async def test_one_long_line_costs_as_much_as_it_is_long(root: Path, tmp_path: Path) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, READING, OWN)
 
@@ -289,12 +289,12 @@ async def test_one_long_line_costs_as_much_as_it_is_long(root: Path, tmp_path: P
             return process_time() - began
 
         costs = [await cost(4_000) / await cost(400) for _ in range(ATTEMPTS)]
-        assert min(costs) <= MOST, "what grows by the square costs a hundred times as much"
+        assert min(costs) <= MAX_COST_RATIO, "what grows by the square costs a hundred times as much"
 
 
 @pytest.mark.requirement("sandbox.stopped")
 async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job(root: Path, tmp_path: Path) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
@@ -331,7 +331,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
 
 @pytest.mark.requirement("shell.exit")
 async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             assert workspace_roots == (str(root),)
             return ConfinedCommand(
@@ -486,7 +486,7 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
 
     folders = PrivateFolders(str(tmp_path))
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(shell.starter, Plain(), ShellOptions(ENVIRONMENT), folders)
+        runner = CommandRunner(shell.starter, NoSandbox(), ShellOptions(ENVIRONMENT), folders)
         request = CommandRequest("while :; do echo x; sleep 0.1; done", str(root), (str(root),), "test", 0.6)
         with anyio.fail_after(CEILING):
             finished = await runner.run(request, None, stuck)
@@ -495,14 +495,14 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
 
 @pytest.mark.requirement("shell.start")
 async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
     async with shell_in(root, tmp_path) as shell:
         for number, confinement, said in (
-            (errno.ENOENT, Plain(), "the folder, the shell or the sandbox's program does not exist"),
-            (errno.ENOEXEC, Plain(), "refused to start it"),
+            (errno.ENOENT, NoSandbox(), "the folder, the shell or the sandbox's program does not exist"),
+            (errno.ENOEXEC, NoSandbox(), "refused to start it"),
             (errno.ENOEXEC, Box(), "refused to start the sandbox's program"),
         ):
             runner = CommandRunner(Short(number), confinement, ShellOptions(ENVIRONMENT), shell.folders)
@@ -545,7 +545,7 @@ async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_
     root: Path, tmp_path: Path, number: int
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(number), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
+        runner = CommandRunner(Short(number), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 600)
         with anyio.fail_after(CEILING), pytest.raises(ToolError, match="the server's limits") as refusal:
             await runner.run(request, None, shell.context.progress)
@@ -558,7 +558,7 @@ async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_
 async def test_a_command_that_found_no_process_is_refused_however_that_shows_and_the_jobs_are_named(
     root: Path, tmp_path: Path
 ) -> None:
-    class Box(Plain):
+    class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
@@ -568,7 +568,7 @@ async def test_a_command_that_found_no_process_is_refused_however_that_shows_and
         assert alone.code is ToolErrorType.RESOURCES_EXHAUSTED
         assert "stop_background_job" not in alone.message
         await shell.run("sleep 600", is_background=True)
-        short = CommandRunner(Short(errno.EAGAIN), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
+        short = CommandRunner(Short(errno.EAGAIN), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 0.3)
         with pytest.raises(ToolError) as refused:
             await short.run(request, shell.jobs, shell.context.progress)
@@ -586,7 +586,7 @@ async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_anot
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
         short = Short(number, shell.starter)
-        runner = CommandRunner(short, Plain(), ShellOptions(ENVIRONMENT), shell.folders)
+        runner = CommandRunner(short, NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("cat go", str(root), (str(root),), "test", 600)
         os.mkfifo(root / "go")
         with anyio.fail_after(CEILING):
@@ -603,7 +603,9 @@ async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_anot
 @pytest.mark.requirement("scarcity.turns")
 async def test_a_command_waits_no_longer_than_its_time_for_the_end_of_another_one(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(errno.EMFILE, shell.starter), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
+        runner = CommandRunner(
+            Short(errno.EMFILE, shell.starter), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders
+        )
         job = await runner.start_job(CommandRequest("sleep 600", str(root), (str(root),), "test", 600), shell.jobs)
         with anyio.fail_after(CEILING), pytest.raises(ToolError) as refusal:
             await runner.run(CommandRequest("true", str(root), (str(root),), "test", 0.3), None, shell.context.progress)

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import READING, WORKING
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.processes import PRIVATE_FOLDERS, BrokerPerProgram
 from tests.unit.execution.shell import shell_in
 from tests.variants import one_in
 from tests.waiting import until
@@ -36,7 +36,7 @@ def spec(root: Path) -> ProcessSpec:
 
 
 def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> BubblewrapConfinement:
-    return BubblewrapConfinement(mode, Site(home=str(root.parent)), Passing(), PRIVATE_FOLDERS, "", program)
+    return BubblewrapConfinement(mode, Site(home=str(root.parent)), BrokerPerProgram(), PRIVATE_FOLDERS, "", program)
 
 
 def broken(root: Path, script: str) -> str:
@@ -281,7 +281,9 @@ async def test_an_attempt_that_is_given_up_leaves_nothing(root: Path) -> None:
     parent = root.parent / "private"
     folders = PrivateFolders(str(parent))
     site = Site(home=str(root.parent))
-    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), folders, "", broken(root, "exec sleep 600"))
+    made = BubblewrapConfinement(
+        SandboxMode.AUTO, site, BrokerPerProgram(), folders, "", broken(root, "exec sleep 600")
+    )
     async with anyio.create_task_group() as group:
         group.start_soon(made.status, [str(root)])
         await until(lambda: list(parent.glob("*/probe/*/root")))

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.processes import Plain
+from tests.processes import NoSandbox
 from tests.tables import all_cases
 from tests.unit.execution.shell import Shell, shell_in, text_of
 from tests.waiting import CEILING
@@ -44,7 +44,7 @@ class Limited(ConfinedCommand):
         return (self.folder,), 1024**2
 
 
-class Limiting(Plain):
+class Limiting(NoSandbox):
     """No sandbox, but a folder that may not hold much."""
 
     def __init__(self, folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.people import Keeper, Person
+from tests.people import Person, RuleStore
 from tests.tables import all_cases
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ClientState, ToolContext
@@ -234,7 +234,7 @@ async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_re
 
 @pytest.mark.requirement("consent.save")
 async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context: ToolContext) -> None:
-    keeper = Keeper()
+    keeper = RuleStore()
     flow = replace(flow_with(), keeper=keeper)
     person = Person(Answer(Decision.SAVE))
     await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)

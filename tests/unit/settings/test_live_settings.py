@@ -19,7 +19,7 @@ from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of
 from server.upstreams.session.list_reader import OfferedKind
 from tests.harness import stdio_upstream
-from tests.pools import ONE_CLIENT, refusing
+from tests.pools import ONE_CLIENT, refuse_calls
 from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.tool_registry import ToolRegistry
@@ -41,7 +41,7 @@ class Running:
         self.policy = permission_policy(report, self.registry)
         self.said: list[str] = []
         """The lists of which clients hear that they have changed."""
-        self.pool = UpstreamPool(report.upstreams, self.registry, 0, 48, refusing, on_offer=self._offered)
+        self.pool = UpstreamPool(report.upstreams, self.registry, 0, 48, refuse_calls, on_offer=self._offered)
         self.changes: list[tuple[SettingsReport, SettingsReport]] = []
         self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._told)
 
@@ -134,7 +134,7 @@ async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is
     many: list[dict[str, Any]] = [{"name": f"t{number}"} for number in range(5_000)]
     (up,) = running.pool.upstreams
     up.offer.lists["tools"] = many
-    running.pool.catalog.set_listed("up", many, refusing(up))
+    running.pool.catalog.set_listed("up", many, refuse_calls(up))
     with anyio.CancelScope() as scope:
         scope.cancel()
         await running.pool.use_lock(Lock("x"))

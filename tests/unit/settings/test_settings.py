@@ -17,7 +17,7 @@ from docs.settings_tables import KeyDescription
 from server.settings import Settings, SettingsError, load_settings
 from server.settings.load import UnusableSettingsError
 from server.settings.models import HttpSettings
-from tests.settings_cases import at, every_key, load, refusal, sources, write
+from tests.settings_cases import every_key, load, refusal, settings_with, sources, write
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
 
 SEARCH: Mapping[str, Any] = {
@@ -419,7 +419,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     environ: dict[str, str], file: Path, key: KeyDescription
 ) -> None:
     wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
-    said = refusal(file, at(key, wrong), environ).splitlines()[0]
+    said = refusal(file, settings_with(key, wrong), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
     shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
     if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):

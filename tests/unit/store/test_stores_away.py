@@ -17,7 +17,7 @@ from server.store import sqlite_store
 from server.store.shared_store import Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
-from tests.valkey_servers import ValkeyServer, silent_way, valkey_server
+from tests.valkey_servers import ValkeyServer, silenceable_proxy, valkey_server
 from tests.waiting import until
 from tools.contract.tool_errors import ToolErrorType
 
@@ -169,7 +169,7 @@ async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_a
 
 @pytest.mark.requirement("store.away")
 async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time(valkey: ValkeyServer) -> None:
-    async with silent_way(valkey.port) as (port, is_silent):
+    async with silenceable_proxy(valkey.port) as (port, is_silent):
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
         await store.start()
         assert await store.take_once("slow", 60, store.generation)
@@ -184,7 +184,7 @@ async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
     valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard, refusals = list[str | None](), list[str]()
-    async with silent_way(valkey.port) as (port, is_silent), anyio.create_task_group() as tasks:
+    async with silenceable_proxy(valkey.port) as (port, is_silent), anyio.create_task_group() as tasks:
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
 
         async def read() -> None:

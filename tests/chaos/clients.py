@@ -1,6 +1,6 @@
-"""Ways to a server that may be lost at any moment: over stdio, Streamable HTTP with and without sessions, and SSE.
+"""Clients over stdio, Streamable HTTP with and without sessions, and SSE. Their connection may be lost at any moment.
 
-An answer is that of the request that it names, so whatever comes for another one is noted as crossed.
+A message that belongs to another client, or to no open request, is recorded as misrouted.
 """
 
 from __future__ import annotations
@@ -32,127 +32,127 @@ from tests.waiting import CEILING
 Json = dict[str, Any]
 REVISION = "2025-11-25"
 LOST = (OSError, EOFError, ValueError, AssertionError, anyio.ClosedResourceError)
-"""What a connection that is gone looks like to `wires`."""
+"""The exceptions of a lost connection."""
 ENDPOINT = -1
-"""What waits for the address of an SSE session, as if it were the answer to a request."""
+"""The id under which an SSE client waits for its endpoint, as if that were the answer to a request."""
 YES: Mapping[str, Any] = {"action": "accept", "content": {"decision": "once"}}
 
 
-class Way(ABC):
-    """One client.
+class ChaosClient(ABC):
+    """A client.
 
     Args:
-        name: Its nonces begin with it.
+        name: The first part of its nonces.
     """
 
-    is_lasting = True
-    """Whether the server knows it again with the next request, so that its jobs are its own."""
+    has_session = True
+    """Whether the server recognises the client at its next request, so that it keeps its background jobs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.crossed: list[str] = []
+        self.misrouted: list[str] = []
         self.is_lost = True
-        self.open: dict[int, str] = {}
+        self.open_requests: dict[int, str] = {}
         self._numbers = itertools.count(1)
         self._tokens = set[object]()
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Json | None:
-        """The answer, a result or an error; nothing where the connection was lost."""
+        """Send a request and return the answer (a result or an error), or None if the connection was lost."""
         if self.is_lost:
             return None
         identity = next(self._numbers)
         self._tokens.add(params.get("_meta", {}).get("progressToken"))
-        self.open[identity] = f"{self.name}: {method} {str(params)[:200]}"
+        self.open_requests[identity] = f"{self.name}: {method} {str(params)[:200]}"
         try:
             answer = await self._ask(identity, method, params)
         except LOST:
             answer = None
         finally:
-            del self.open[identity]
+            del self.open_requests[identity]
         if answer is None:
             self.is_lost = True
         elif answer.get("id") not in (identity, None):
-            self.crossed.append(f"{self.name}: request {identity} has the answer {answer}")
+            self.misrouted.append(f"{self.name}: request {identity} has the answer {answer}")
         return answer
 
     async def call(self, tool: str, arguments: Mapping[str, Any], token: object = None) -> Json | None:
-        """The answer to a call of a tool."""
+        """Call a tool and return the answer."""
         meta = {} if token is None else {"_meta": {"progressToken": token}}
         return await self.ask("tools/call", {"name": tool, "arguments": arguments, **meta})
 
-    async def begin(self) -> bool:
-        """Introduce itself; whether that worked."""
+    async def connect(self) -> bool:
+        """Connect and initialize. Return whether that worked."""
         try:
             async with asyncio.timeout(CEILING):
-                self.is_lost = not await self._begin()
+                self.is_lost = not await self._connect()
         except (*LOST, TimeoutError):
             self.is_lost = True
         return not self.is_lost
 
     async def close(self) -> None:
-        """Go away."""
+        """Disconnect."""
         self.is_lost = True
 
-    def heard(self, message: Json) -> Json | None:
-        """Take what is no answer; what is to be said to it."""
+    def handle(self, message: Json) -> Json | None:
+        """Handle a request or notification from the server, and return the reply to send, if any."""
         method, identity = message.get("method"), message.get("id")
         if method == "notifications/progress":
             token = message["params"]["progressToken"]
             if token not in self._tokens:
-                self.crossed.append(f"{self.name}: progress of somebody else, {token}")
+                self.misrouted.append(f"{self.name}: progress for another client, {token}")
         if identity is None or method is None:
             return None
         if method == "elicitation/create":
             if f"{self.name}x" not in message["params"]["message"]:
-                self.crossed.append(f"{self.name}: asked about somebody else's call, {message}")
+                self.misrouted.append(f"{self.name}: a question about another client's call, {message}")
             return {"jsonrpc": "2.0", "id": identity, "result": YES}
         return {"jsonrpc": "2.0", "id": identity, "result": {}}
 
     @abstractmethod
-    async def _begin(self) -> bool: ...
+    async def _connect(self) -> bool: ...
 
     @abstractmethod
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None: ...
 
 
-class Awaited:
-    """The requests of a way whose answers come over one stream.
+class PendingRequests:
+    """The open requests of a client whose answers arrive over one stream.
 
     Args:
-        way: Notes what nobody waits for.
+        client: Records answers that no request waits for.
     """
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
+    def __init__(self, client: ChaosClient) -> None:
+        self._client = client
         self._waiting: dict[int, asyncio.Future[Json | None]] = {}
 
-    def begin(self, identity: int) -> asyncio.Future[Json | None]:
-        """The answer to a request that is about to be sent; nothing where the stream ends first."""
+    def register(self, identity: int) -> asyncio.Future[Json | None]:
+        """Register a request before it is sent. The future is the answer, or None if the stream ends first."""
         waiting = self._waiting[identity] = asyncio.get_running_loop().create_future()
         return waiting
 
     def take(self, answer: Json) -> None:
-        """Hand an answer to its request."""
+        """Pass an answer to the request that waits for it."""
         waiting = self._waiting.pop(answer["id"], None)
         if waiting is None:
-            self._way.crossed.append(f"{self._way.name}: an answer that nobody waits for, {answer}")
-        elif not waiting.cancelled():  # a caller that goes away may miss its answer
+            self._client.misrouted.append(f"{self._client.name}: an answer that nobody waits for, {answer}")
+        elif not waiting.cancelled():  # a cancelled caller no longer wants its answer
             waiting.set_result(answer)
 
     def end(self) -> None:
-        """The stream has ended."""
+        """End all open requests, because the stream has ended."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
 
 
-class StdioWay(Way):
-    """The pipes of a server.
+class StdioClient(ChaosClient):
+    """A client over the pipes of a server.
 
     Args:
-        name: As of all.
-        writing: The descriptor that the server reads.
-        reading: The one that it writes.
+        name: See `ChaosClient`.
+        writing: Descriptor of the pipe to the server.
+        reading: Descriptor of the pipe from the server.
     """
 
     def __init__(self, name: str, writing: int, reading: int) -> None:
@@ -163,16 +163,16 @@ class StdioWay(Way):
         self.may_read = asyncio.Event()
         self.may_read.set()
         self._turn = asyncio.Lock()
-        self._awaited = Awaited(self)
+        self._pending = PendingRequests(self)
         self._reader = asyncio.create_task(self._read())
 
-    async def _begin(self) -> bool:
+    async def _connect(self) -> bool:
         greeting = await self._ask(0, "initialize", initialize(REVISION)["params"])
         await self._say(INITIALIZED)
         return greeting is not None
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
-        waiting = self._awaited.begin(identity)
+        waiting = self._pending.register(identity)
         await self._say(request(identity, method, params))
         return await waiting
 
@@ -180,7 +180,7 @@ class StdioWay(Way):
         await self.write(json.dumps(message).encode() + b"\n")
 
     async def write(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Send bytes unchanged."""
         async with self._turn:
             while data:
                 with suppress(BlockingIOError):
@@ -189,14 +189,14 @@ class StdioWay(Way):
                 await anyio.wait_writable(self.writing)
 
     def say_no_more(self) -> None:
-        """Close the way to the server, and read on."""
+        """Close the pipe to the server, and go on reading."""
         if self.writing >= 0:
             anyio.notify_closing(self.writing)
             os.close(self.writing)
             self.writing = -1
 
     async def _read(self) -> None:
-        rest = b""
+        partial_line = b""
         try:
             while True:
                 await self.may_read.wait()
@@ -207,19 +207,19 @@ class StdioWay(Way):
                     continue
                 if not data:
                     break
-                *lines, rest = (rest + data).split(b"\n")
+                *lines, partial_line = (partial_line + data).split(b"\n")
                 for line in lines:
                     await self._take(json.loads(line))
         except (OSError, anyio.ClosedResourceError):
             pass
         self.is_lost = True
-        self._awaited.end()
+        self._pending.end()
 
     async def _take(self, message: Json) -> None:
         if "method" not in message:
-            self._awaited.take(message)
-        elif (said := self.heard(message)) is not None:
-            await self._say(said)
+            self._pending.take(message)
+        elif (reply := self.handle(message)) is not None:
+            await self._say(reply)
 
     async def close(self) -> None:
         self.may_read.set()
@@ -230,17 +230,17 @@ class StdioWay(Way):
             self.reading = -1
         self._reader.cancel()
         await asyncio.wait([self._reader])
-        self._awaited.end()
+        self._pending.end()
         await super().close()
 
 
-class NetworkWay(Way):
-    """What all ways over HTTP have.
+class HttpClient(ChaosClient):
+    """What all clients over HTTP share.
 
     Args:
-        name: As of all.
-        url: Where the server listens.
-        token: By which it knows the client, where it wants one.
+        name: See `ChaosClient`.
+        url: Base URL of the server.
+        token: Access token; empty if the server requires none.
     """
 
     def __init__(self, name: str, url: str, token: str) -> None:
@@ -249,27 +249,27 @@ class NetworkWay(Way):
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     async def _post(self, path: str, message: Json, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], Json]:
-        """Send a message; the status, the headers and the last message of the answer. Requests in it are answered."""
+        """Send a message, and answer the server's requests. Return the status, the headers and the last message."""
         async with connection(self.url) as wire:
             head = await post(wire, path, message, {**self._headers, **headers, "Connection": "close"})
             last: Json = {}
             if head.status == 202:
                 return head.status, head.headers, last
-            async for heard in wire.messages(head):
-                last = heard
-                if (said := self.heard(heard)) is not None:
-                    await self._post(path, said, headers)
+            async for received in wire.messages(head):
+                last = received
+                if (reply := self.handle(received)) is not None:
+                    await self._post(path, reply, headers)
             return head.status, head.headers, last
 
 
-class SessionWay(NetworkWay):
-    """A session over Streamable HTTP."""
+class SessionClient(HttpClient):
+    """A client with a session over Streamable HTTP."""
 
     def __init__(self, name: str, url: str, token: str) -> None:
         super().__init__(name, url, token)
         self._session: dict[str, str] = {}
 
-    async def _begin(self) -> bool:
+    async def _connect(self) -> bool:
         _, headers, _ = await self._post("/mcp", initialize(REVISION), {})
         self._session = {"Mcp-Session-Id": headers.get("mcp-session-id", ""), "MCP-Protocol-Version": REVISION}
         status, _, _ = await self._post("/mcp", INITIALIZED, self._session)
@@ -280,7 +280,7 @@ class SessionWay(NetworkWay):
         return answer if "id" in answer and status != 404 else None
 
     def raw(self, tool: str, arguments: Mapping[str, Any]) -> bytes:
-        """A call as it goes over the wire."""
+        """Return the bytes of a complete HTTP request that calls a tool."""
         body = json.dumps(request(1, "tools/call", {"name": tool, "arguments": dict(arguments)})).encode()
         lines = {"Host": "127.0.0.1", "Content-Length": str(len(body)), **ACCEPT, **self._headers, **self._session}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -293,38 +293,38 @@ class SessionWay(NetworkWay):
         await super().close()
 
 
-class LoneWay(NetworkWay):
-    """Requests of 2026-07-28, which stand for themselves; a question is answered at any of the servers.
+class StatelessClient(HttpClient):
+    """A client of the 2026-07-28 revision, which has no sessions. Any of the servers can take its answers to questions.
 
     Args:
-        name: As of all.
-        urls: Where the servers listen; requests go to them in turn.
-        token: As of all.
+        name: See `ChaosClient`.
+        urls: Base URLs of the servers; requests go to them in turn.
+        token: See `HttpClient`.
     """
 
-    is_lasting = False
+    has_session = False
 
     def __init__(self, name: str, urls: list[str], token: str) -> None:
         super().__init__(name, urls[0], token)
         self._urls = itertools.cycle(urls)
 
-    async def _begin(self) -> bool:
-        return await self._leg(0, "server/discover", {}) is not None
+    async def _connect(self) -> bool:
+        return await self._send_once(0, "server/discover", {}) is not None
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
         if method == "ping":
             method = "server/discover"
-        answer = await self._leg(identity, method, params)
+        answer = await self._send_once(identity, method, params)
         result: Json = (answer or {}).get("result") or {}
         if result.get("resultType") != "input_required":
             return answer
-        for asked in result["inputRequests"].values():
-            self.heard({"id": 0, **asked})
+        for question in result["inputRequests"].values():
+            self.handle({"id": 0, **question})
         replies = dict.fromkeys(result["inputRequests"], YES)
-        again = {**params, "inputResponses": replies, "requestState": result["requestState"]}
-        return await self._leg(identity, method, again)
+        retry_params = {**params, "inputResponses": replies, "requestState": result["requestState"]}
+        return await self._send_once(identity, method, retry_params)
 
-    async def _leg(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
+    async def _send_once(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
         self.url = next(self._urls)
         message = modern(identity, method, params, **FORM)
         message["params"]["_meta"] |= params.get("_meta", {})
@@ -332,21 +332,21 @@ class LoneWay(NetworkWay):
         return answer if answer and status != 404 else None
 
 
-class SseWay(NetworkWay):
-    """A session over the older transport: one stream for all that the server says."""
+class SseClient(HttpClient):
+    """A client of the older HTTP+SSE transport, where all of the server's messages arrive over one stream."""
 
     def __init__(self, name: str, url: str, token: str) -> None:
         super().__init__(name, url, token)
         self._endpoint = ""
-        self._awaited = Awaited(self)
+        self._pending = PendingRequests(self)
         self._listener: asyncio.Task[None] | None = None
 
-    async def _begin(self) -> bool:
+    async def _connect(self) -> bool:
         await self.close()
-        self._awaited = Awaited(self)
-        known = self._awaited.begin(ENDPOINT)
+        self._pending = PendingRequests(self)
+        endpoint = self._pending.register(ENDPOINT)
         self._listener = asyncio.create_task(self._listen())
-        if await known is None:
+        if await endpoint is None:
             return False
         greeting = await self._ask(0, "initialize", initialize(REVISION)["params"])
         await self._post(self._endpoint, INITIALIZED, {})
@@ -359,20 +359,20 @@ class SseWay(NetworkWay):
                 async for name, data in wire.events(head):
                     if name == "endpoint":
                         self._endpoint = data
-                        self._awaited.take({"id": ENDPOINT})
+                        self._pending.take({"id": ENDPOINT})
                     else:
                         await self._take(json.loads(data))
         self.is_lost = True
-        self._awaited.end()
+        self._pending.end()
 
     async def _take(self, message: Json) -> None:
         if "method" not in message:
-            self._awaited.take(message)
-        elif (said := self.heard(message)) is not None:
-            await self._post(self._endpoint, said, {})
+            self._pending.take(message)
+        elif (reply := self.handle(message)) is not None:
+            await self._post(self._endpoint, reply, {})
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
-        waiting = self._awaited.begin(identity)
+        waiting = self._pending.register(identity)
         status, _, _ = await self._post(self._endpoint, request(identity, method, params), {})
         return await waiting if status == 202 else None
 
@@ -380,5 +380,5 @@ class SseWay(NetworkWay):
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
-            self._awaited.end()
+            self._pending.end()
         await super().close()

@@ -1,7 +1,7 @@
-"""Work that each server does for itself, done once for the many that tests fork.
+"""Caches work that each server does when it starts, so that it is done once for the many servers that tests fork.
 
-What it comes to is tested elsewhere: in `unit/execution/test_sandbox.py` and `unit/test_parameters.py`, and wherever a
-server is started by itself.
+Other tests cover this work without a cache: `unit/execution/test_sandbox.py`, `unit/test_parameters.py`, and all tests
+that start a server without forking.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ _programs = reading_view._programs  # pyright: ignore[reportPrivateUsage]
 _probe = BubblewrapConfinement._probe  # pyright: ignore[reportPrivateUsage]
 
 
-def remember_probes(folder: str) -> None:
-    """Have this process, and what it forks, try out once whether bubblewrap holds: it takes two starts of Python.
+def cache_probes(folder: str) -> None:
+    """Make this process and its forks try bubblewrap only once: a try starts Python twice.
 
     Args:
-        folder: Where it is kept that a view holds; the processes that are given the same one share it.
+        folder: Where successful tries are recorded. Processes with the same folder share them.
     """
 
     async def probe(self: BubblewrapConfinement, program: str, kind: ViewKind) -> str | None:
-        kept = os.path.join(folder, f"{kind.value}-view-holds")
+        record = os.path.join(folder, f"{kind.value}-view-holds")
         is_usual = os.path.dirname(program) == USUAL_FOLDER
-        if is_usual and os.path.exists(kept):
+        if is_usual and os.path.exists(record):
             return None
         failure = await _probe(self, program, kind)
         if is_usual and failure is None:
             with suppress(OSError):
-                Path(kept).touch()
+                Path(record).touch()
         return failure
 
     BubblewrapConfinement._probe = probe  # pyright: ignore[reportPrivateUsage]
 
 
-def remember_programs() -> None:
-    """The same for the programs of this machine, of which hundreds are links: they are followed once for all roots."""
+def cache_programs() -> None:
+    """Cache the list of this machine's programs: hundreds of them are symbolic links that must be followed."""
 
     @cache
-    def of_the_machine(*given: Any) -> tuple[str, ...]:
-        return _programs(*given, ())
+    def machine_programs(*arguments: Any) -> tuple[str, ...]:
+        return _programs(*arguments, ())
 
-    def programs(stamps: Sequence[tuple[str, Any]], *given: Any) -> tuple[str, ...]:
-        is_of_a_test = any(is_inside(os.path.realpath(path), (gettempdir(),)) for path, _ in stamps)
-        return _programs(stamps, *given) if is_of_a_test else of_the_machine(stamps, *given[:-1])
+    def programs(stamps: Sequence[tuple[str, Any]], *arguments: Any) -> tuple[str, ...]:
+        is_in_test_folder = any(is_inside(os.path.realpath(path), (gettempdir(),)) for path, _ in stamps)
+        return _programs(stamps, *arguments) if is_in_test_folder else machine_programs(stamps, *arguments[:-1])
 
     reading_view._programs = programs  # pyright: ignore  # noqa: PGH003
     reading_view.reading_view_paths(os.path.expanduser("~"), os.environ["PATH"], [gettempdir()])
 
 
-def remember_parts() -> None:
-    """The same for schemas of our tools, and for patterns that are compiled when first used."""
+def cache_schemas_and_patterns() -> None:
+    """Build the schemas of the built-in tools, and compile patterns that are otherwise compiled at first use."""
     base_tool.full_schema = cache(base_tool.full_schema)
     for tool in builtin_tools():
         assert tool.parameter_schema
@@ -74,4 +74,4 @@ TEXT = """
 https://me:x@example.org/%20?a=b <<< x session: y --password z
 mysql -px; zip -P x; openssl -k x; redis-cli -a x; isql -P x; ldapadd -w x; docker login -p x; xh -a x; secret set x
 """
-"""Something for each pattern by which secrets are found."""
+"""A text with a match for each pattern that finds secrets."""
