@@ -31,7 +31,7 @@ from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
-from tools.discovery.discovery_commands import UnreadableError, require_sendable
+from tools.discovery.discovery_commands import UnusableError, require_sendable
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
 
@@ -272,7 +272,7 @@ class ToolSearch:
             raise _refusal(f"The arguments for '{_display_name(name)}' must be an object, so nothing was called.")
         try:
             require_sendable(arguments if isinstance(call_arguments.get("arguments"), str) else None)
-        except UnreadableError as error:
+        except UnusableError as error:
             raise _refusal(
                 f"The arguments for '{_display_name(name)}' cannot be sent, so nothing was called: {error}."
             ) from None

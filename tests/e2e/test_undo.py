@@ -41,7 +41,12 @@ def write(home: Path, journal: Journal, name: str, content: str, client: str = "
     author = Author(journal, client, "write_file")
     target = TargetFile(workspace, workspace.locate(name), None, AbortSignal(), author)
     make_change(
-        target, lambda text, _: plan_write(target, text), content, planned=None, answer=None, confirmed_state=None
+        target,
+        lambda text, _: plan_write(target, text, expected_sha256=None, encoding=None, is_users=False),
+        content,
+        planned=None,
+        answer=None,
+        confirmed_state=None,
     )
 
 

@@ -256,7 +256,7 @@ class Discovery:
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved_names)), ""
         except (DiscoveryError, ToolError) as error:
-            return None, error.message
+            return None, str(error)
         except Exception:
             # The server and all other tools must keep working after any failure.
             logger.exception("the discovery of custom tools failed")
@@ -274,8 +274,7 @@ class Discovery:
             self._registry.replace_source(
                 SOURCE, [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
             )
-            further_warnings = f"Further declarations that were left out or changed: {declarations.unnamed_warnings:,}."
-            warnings = (*declarations.warnings, *([further_warnings] if declarations.unnamed_warnings else []))
+            warnings = tuple(declarations.warnings)
             self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(declarations.tools), warnings, seconds=seconds)
             logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
             for warning in warnings:

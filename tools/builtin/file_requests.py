@@ -72,8 +72,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
             refuse_hidden(workspace, location, "read")
             facts: dict[str, Any] = {"path": sendable_name(location.name)}
             with workspace.open_file(location) as file:
-                beginning = read_beginning(file, location)
-                file_type, size = beginning.type, file.info.st_size
+                (file_type, head), size = read_beginning(file, location), file.info.st_size
                 if file_type.kind not in TEXT_KINDS:
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
@@ -87,7 +86,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                         raise explain(error, location.shown) from None
                     return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
                 line_range = LineRequest(0, limits.read_lines, limits, context.signal)
-                reading = read(file, location, beginning, line_range, context.media)
+                reading = read(file, location, file_type, head, line_range, context.media)
             mime_type = file_type.mime_type
             if file_type.kind is not FileKind.SVG:
                 mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")

@@ -268,7 +268,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
         def preview() -> EditConfirmation:
             change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
-            if change.held_bytes <= MAX_PLAN_BYTES:
+            if len(change.data) + len(change.snapshot.data or b"") <= MAX_PLAN_BYTES:
                 context.memo[_PLAN] = (params, change)
             return change.confirmation(proposed_text)
 

@@ -116,7 +116,9 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return await run_blocking(context.signal, work)
 
     def _scope(self, params: SaveMemoryParams, context: ToolContext) -> MemoryScope:
-        return self._files.resolve_scope(params.scope, context.workspace)
+        # By default the project, because a fact about one project would be misleading in the memory of all projects. By
+        # default, Qwen Code asks the user, and Gemini CLI uses the global memory.
+        return params.scope or ("project" if context.workspace.roots else "global")
 
     def _target(self, scope: MemoryScope, context: ToolContext) -> TargetFile:
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - not needed at startup

@@ -16,7 +16,7 @@ from tools.contract.limits import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart, ToolResult
 from tools.discovery.custom_tool_declarations import DeclaredTool
-from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnreadableError, read_json, require_sendable
+from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnusableError, read_json, require_sendable
 from tools.machine.threads import THREADS
 from tools.shell.command_runner import ProgramOutcome
 from tools.shell.program_output import OUTPUT_CHARS
@@ -36,10 +36,9 @@ _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 async def run_tool(
     tool: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
-    """Run a tool. The tool's standard error is sent to the client as progress.
+    """Run a tool. Its standard error is sent to the client as progress.
 
-    Raises:
-        ToolError: The tool failed, took too long or could not start (`discovered_tool_execution_error`).
+    Raises a `ToolError` (`discovered_tool_execution_error`) if the tool fails, takes too long or cannot start.
     """
     try:
         payload = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
@@ -47,15 +46,13 @@ async def run_tool(
         payload = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, tool.declared_name), command.seconds)
-        outcome = await command.site.runner().run(
-            replace(request, client_key=client_key, standard_input=payload), progress
-        )
+        request = replace(request, client_key=client_key, standard_input=payload)
+        outcome = await command.site.runner().run(request, progress)
     except ToolError as error:
         raise _failure(tool, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
-        reason = (
-            f"it took longer than {command.seconds:g} s (tools.callTimeout) and was stopped, with all its processes"
-        )
+        limit = f"{command.seconds:g} s (tools.callTimeout)"
+        reason = f"it took longer than {limit} and was stopped, with all its processes"
     elif outcome.exit is None or outcome.exit.code != 0:
         reason = FAILED
     elif command.strict and outcome.errors:
@@ -95,7 +92,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         try:
             parsed = read_json(stdout)
             require_sendable(parsed)
-        except UnreadableError:
+        except UnusableError:
             parsed = None
     if parsed is not None:
         verbatim = _mcp_result(parsed, f"the whole output is in {path}" if path else "the rest is not kept")
@@ -106,14 +103,12 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif output.is_cut or output.is_binary:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output is {size(output.total)} long, and {description}. The rest was not kept."
+        rest = "The rest was not kept"
         if output.file is not None:
             missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
             hint = "" if output.is_binary else ". Read it with read_file"
-            note = (
-                f"Note: the output is {size(output.total)} long, and {description}. All of it{missing} is in "
-                f"{path}{hint}."
-            )
+            rest = f"All of it{missing} is in {path}{hint}"
+        note = f"Note: the output is {size(output.total)} long, and {description}. {rest}."
         text = TextPart("\n\n".join(filter(None, (note, output.text))))
         content = [text, *kept_output(output, "output of the tool")]
     return ToolResult(
@@ -125,9 +120,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed_object: Mapping[str, Any], location: str) -> dict[str, Any] | None:
-    """Return the MCP result, in wire format, for a JSON object that a tool printed.
-
-    Returns `None` if the object is not in the form of an MCP result.
+    """Return a tool's JSON object as an MCP result in wire format, or `None` if it is not in that form.
 
     The text of all blocks together is truncated to the size of one result, and `location` says where the full text is.
     Content blocks keep only some of the members that the protocol defines; `annotations` and `_meta`, for example, are

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from tools.contract.display import visible
 from tools.contract.tool_parameters import coerce
-from tools.discovery.discovery_commands import UnreadableError, read_json, require_sendable
+from tools.discovery.discovery_commands import UnusableError, read_json, require_sendable
 from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import brief, one_line
@@ -50,59 +50,43 @@ IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabular
 # Keywords of older drafts. They are dropped, so the tool itself must check what they require.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
-_CAMEL_CASE_KEYS = {
-    "any_of": "anyOf",
-    "additional_properties": "additionalProperties",
-    "max_items": "maxItems",
-    "min_items": "minItems",
-    "max_length": "maxLength",
-    "min_length": "minLength",
-    "max_properties": "maxProperties",
-    "min_properties": "minProperties",
+_CAMEL_CASE_KEYS = {"any_of": "anyOf", "additional_properties": "additionalProperties"} | {
+    f"{side}_{noun.lower()}": f"{side}{noun}" for side in ("max", "min") for noun in ("Items", "Length", "Properties")
 }
 
 
-class SchemaError(ValueError):
-    """A schema cannot be used. The message is the reason, phrased for the end of a sentence."""
-
-
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
+    """Convert a declared schema to the published JSON Schema (2020-12), or raise an `UnusableError`."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
 
     schema = _normalise({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
-        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
+        raise UnusableError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
     metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
     error = next(metaschema.iter_errors(schema), None)
     if error is not None:
         path, value = error.absolute_path, brief(json.dumps(error.instance, default=str))
-        raise SchemaError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
-    references: list[str] = []
+        raise UnusableError(f"its {path[-1] if path else 'schema'} is {value}, which JSON Schema does not define")
 
-    def note(node: Any) -> Any:
+    def check_references(node: Any) -> None:
         if isinstance(node, dict):
             fields = cast("dict[str, Any]", node)
-            references.extend(str(fields[key]) for key in REFERENCES & fields.keys())
-            with_children(fields, note)
-        return cast("Any", node)
+            for reference in (str(fields[key]) for key in REFERENCES & fields.keys()):
+                if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
+                    raise UnusableError(f"the reference '{brief(reference)}' has no target in its schema")
+            with_children(fields, check_references)
 
-    note(schema)
-    for reference in references:
-        if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
-            raise SchemaError(f"the reference '{brief(reference)}' has no target in its schema")
+    check_references(schema)
     return schema
 
 
 def _normalise(node: Any) -> Any:
-    """Convert a schema, including nested ones, to JSON Schema."""
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
-        raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
+        raise UnusableError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
     for raw_key, value in cast("dict[str, Any]", node).items():
         key = _CAMEL_CASE_KEYS.get(raw_key, raw_key)
@@ -161,14 +145,12 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows. Without a limit, checking against even a small schema could take
-# forever if its references branch at every level.
+# Maximum number of references that a check follows. If they branch at every level, even a small schema takes forever.
 MAX_REFERENCES = 2_000
 MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types whose values models often write as strings
-# Keywords whose checks may take a very long time, and whose steps cannot be counted to enforce a limit. The tool itself
-# must check them.
+# Keywords whose checks may take very long, and whose steps cannot be counted. The tool itself must check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
@@ -181,9 +163,8 @@ def _without_costly_keywords(node: Any) -> Any:
     if "patternProperties" in fields:
         # Without `patternProperties`, it is unknown which properties are additional.
         omitted_keys = omitted_keys | {"additionalProperties"}
-    return with_children(
-        {key: value for key, value in fields.items() if key not in omitted_keys}, _without_costly_keywords
-    )
+    checked_fields = {key: value for key, value in fields.items() if key not in omitted_keys}
+    return with_children(checked_fields, _without_costly_keywords)
 
 
 class LongCheckError(Exception):
@@ -227,8 +208,7 @@ class ArgumentCheck:
     def repair(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments, changed only if that makes them valid: strings converted to other types, nulls removed.
 
-        Raises:
-            LongCheckError: There are too many values to check on the event loop.
+        Raises a `LongCheckError` if there are too many values to check on the event loop.
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
@@ -255,14 +235,10 @@ class ArgumentCheck:
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the arguments, as sentences, or `None`.
-
-        Slow checks are skipped, so the tool itself must make them.
-        """
+        """Return what is wrong, as sentences, or `None`. The tool itself must make slow checks, which are skipped."""
         token = _references.set(count())
         try:
-            errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
-            problems = [_sentence(error) for error in errors]
+            problems = [*map(_sentence, islice(self._validator.iter_errors(arguments), MAX_PROBLEMS))]
         except LongCheckError:
             return None
         except RecursionError:
@@ -304,7 +280,7 @@ MAX_TOOLS = 1_000  # no model can use more tools, and listing this many takes a 
 MAX_NAME = 64  # maximum length of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # maximum length of one tool's name, description and schema together
 MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` result contains them
-MAX_WARNINGS = 20  # maximum number of warnings that are kept; the rest are only counted
+MAX_WARNINGS = 20  # maximum number of warnings that are kept; one more counts the rest
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools with a total of {MAX_LISTED_CHARS:,} characters are accepted"
@@ -323,11 +299,7 @@ AGENT_TOOL_NAMES = frozenset(
 
 
 class DiscoveryError(Exception):
-    """Discovery failed. `message` says why and what to do, as sentences for the operator."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """Discovery failed. The message says why and what to do, as sentences for the operator."""
 
 
 @dataclass(slots=True)
@@ -335,37 +307,21 @@ class Declarations:
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was skipped or changed, and why
-    unnamed_warnings: int = 0  # number of further warnings, which are not kept
-
-    def warn(self, warning: str) -> None:
-        """Keep a warning, or only count it if there are too many."""
-        if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(warning)
-        else:
-            self.unnamed_warnings += 1
-
-
-class _SkippedError(Exception):
-    """A declaration is skipped. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
-    """Parse the declarations. Blocking, because each schema is checked.
+    """Parse the output of the discovery command. Blocking, because each schema is checked.
 
-    Args:
-        output: The output of the discovery command.
-        reserved: Names that no custom tool may have: those of other tools, and the names that rules use for them. Case
-            is ignored, because people hardly notice differences in case.
-
-    Raises:
-        DiscoveryError: The output is not a list of declarations.
+    `reserved` has the names that no custom tool may have: those of other tools, and the names that rules use for them.
+    Case is ignored, because people hardly notice it. Raises a `DiscoveryError` if the output is not a list of
+    declarations.
     """
     text = output.decode("utf-8-sig", "replace").strip()
     if not text:
         raise DiscoveryError(f"The discovery command printed nothing. Make it print {SHAPE}.")
     try:
         value: Any = read_json(text)
-    except UnreadableError as error:
+    except UnusableError as error:
         raise DiscoveryError(f"The output of the discovery command cannot be used: {error}. {_HINT}") from None
     if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
         value = cast("list[Any]", [value])
@@ -381,7 +337,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
         elif isinstance(fields[wrapper], list):
             declarations += cast("list[Any]", fields[wrapper])
         else:
-            result.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
+            result.warnings.append(f"Entry {number} was left out: its '{wrapper}' is not an array.")
     used_names = frozenset(name.casefold() for name in (*reserved, *AGENT_TOOL_NAMES))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
@@ -389,65 +345,64 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
         declared_name: Any = fields.get("name")
         try:
             if len(result.tools) == MAX_TOOLS:
-                raise _SkippedError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
+                raise UnusableError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
             tool = _parse_declaration(declaration, used_names)
             if tool.name in result.tools:
-                raise _SkippedError("an earlier declaration has this name")  # noqa: TRY301 - as above
+                raise UnusableError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
-                raise _SkippedError(_FULL)  # noqa: TRY301 - as above
-        except (_SkippedError, SchemaError, UnreadableError) as reason:
+                raise UnusableError(_FULL)  # noqa: TRY301 - as above
+        except UnusableError as reason:
             label = f" ('{brief(declared_name)}')" if isinstance(declared_name, str) else ""
-            result.warn(f"Declaration {number}{label} was left out: {reason}.")
+            result.warnings.append(f"Declaration {number}{label} was left out: {reason}.")
             continue
         chars_left -= tool.size
         result.tools[tool.name] = tool
         if tool.name != tool.declared_name:
-            result.warn(
+            result.warnings.append(
                 f"'{brief(tool.declared_name)}' is published as '{tool.name}': names have at most {MAX_NAME} "
                 f"characters (A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
+    if (further_count := len(result.warnings) - MAX_WARNINGS) > 0:
+        further_note = f"Further declarations that were left out or changed: {further_count:,}."
+        result.warnings[MAX_WARNINGS:] = [further_note]
     if result.tools:
         _validator_class()  # import the validator before the first call
     return result
 
 
 def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> DeclaredTool:
-    """Parse one declaration. `used_names` contains the names in use, in lower case.
-
-    Raises:
-        _SkippedError, SchemaError, UnreadableError: The declaration cannot be used.
-    """
+    """Parse one declaration, or raise an `UnusableError`. `used_names` are the names in use, in lower case."""
     if not isinstance(declaration, dict):
-        raise _SkippedError("it is not an object")
+        raise UnusableError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
     declared_name = fields.get("name")
     if not isinstance(declared_name, str) or not declared_name:
-        raise _SkippedError("it has no name")
+        raise UnusableError("it has no name")
     if declared_name.startswith("-"):
-        raise _SkippedError("the call command would read its name as an option")
+        raise UnusableError("the call command would read its name as an option")
     if not declared_name.isprintable():
-        raise _SkippedError("its name has invisible characters")
+        raise UnusableError("its name has invisible characters")
     name = declared_name
     if not _NAME.fullmatch(declared_name) or BETWEEN in declared_name:
         # The hash covers only the name, so the published name stays the same, whatever else is declared.
         digest = hashlib.sha256(declared_name.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', declared_name)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in used_names or declared_name.casefold() in used_names:
-        raise _SkippedError("built-in tools, rules or other coding agents use this name, regardless of case")
+        raise UnusableError("built-in tools, rules or other coding agents use this name, regardless of case")
     if declared_name.casefold().startswith(UPSTREAM_PREFIX):
-        raise _SkippedError(
+        raise UnusableError(
             f"rules name upstream tools this way; choose a name that does not begin with {UPSTREAM_PREFIX}"
         )
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
     description = visible(texts.get("description", ""))
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
-    raw: Any = NO_PARAMETERS if key is None else fields[key]
+    raw: Any = {"type": "object", "properties": {}} if key is None else fields[key]
     if not isinstance(raw, dict):
-        raise _SkippedError(f"its '{key}' is not an object")
+        raise UnusableError(f"its '{key}' is not an object")
     require_sendable(raw)
     schema = readable_schema(cast("dict[str, Any]", raw))
     size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
     if size > MAX_DECLARATION_CHARS:
-        raise _SkippedError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+        raise UnusableError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
     title = one_line(texts.get("title") or declared_name)[:MAX_NAME]
     return DeclaredTool(name, declared_name, title, description, schema, ArgumentCheck(schema), size)

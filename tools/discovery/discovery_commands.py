@@ -49,8 +49,7 @@ class ProgramSite:
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
     folder: str  # the working directory: the operator's first workspace folder, or else the server's working directory
-    # Real paths of the operator's workspace folders. A program that is named without a folder is never taken from
-    # these folders.
+    # Real paths of the operator's workspace folders, from which a program named without a folder is never taken
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
@@ -94,34 +93,31 @@ MAX_VALUES = 100_000
 MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no deeper nesting
 
 
-class UnreadableError(ValueError):
-    """The text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
+class UnusableError(Exception):
+    """Text, a schema or a declaration is not accepted. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_json(text: str) -> Any:
-    """Parse `text`, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
-    # Each item or member follows one of these characters. They are also counted inside strings, so the count may be
-    # too high, but never too low.
+    """Parse `text`, or raise an `UnusableError`. Does not check whether the value can be passed on."""
+    # Each item or member follows one of these characters. Those in strings count too, so the count is never too low.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
-        raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
+        raise UnusableError(f"it has more than {MAX_VALUES:,} values")
 
     def refuse(constant: str) -> Any:
-        raise UnreadableError(f"{constant} is not JSON")
+        raise UnusableError(f"{constant} is not JSON")
 
     try:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"it is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise UnusableError(f"it is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
-        raise UnreadableError("it is nested too deeply") from None
-    except UnreadableError:
-        raise
+        raise UnusableError("it is nested too deeply") from None
     except ValueError:
-        raise UnreadableError("it contains a number with thousands of digits") from None
+        raise UnusableError("it contains a number with thousands of digits") from None
 
 
 def require_sendable(value: Any) -> None:
-    """Raise an `UnreadableError` for deep nesting and for values that Python accepts but JSON cannot contain."""
+    """Raise an `UnusableError` for deep nesting and for values that Python accepts but JSON cannot contain."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         next_level: list[Any] = []
@@ -133,15 +129,13 @@ def require_sendable(value: Any) -> None:
             elif isinstance(item, list):
                 next_level += cast("list[Any]", item)
             elif isinstance(item, float) and not math.isfinite(item):
-                raise UnreadableError(
-                    "it contains NaN" if math.isnan(item) else "it contains a number that is too large"
-                )
+                raise UnusableError(f"it contains {'NaN' if math.isnan(item) else 'a number that is too large'}")
             elif isinstance(item, str):
                 try:
                     item.encode()
                 except UnicodeEncodeError:
-                    raise UnreadableError("it contains a lone surrogate, which is not text") from None
+                    raise UnusableError("it contains a lone surrogate, which is not text") from None
         if not next_level:
             return
         level = next_level
-    raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep")
+    raise UnusableError(f"it is nested more than {MAX_DEPTH} levels deep")

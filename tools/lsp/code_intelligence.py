@@ -29,7 +29,6 @@ from tools.lsp.language_server_session import (
     Document,
     HiddenFilesSnapshot,
     LanguageServerSession,
-    ResponseError,
     is_hidden,
     lines_of,
     new_errors,
@@ -59,8 +58,6 @@ Key = tuple[str, str, Rights]
 
 @dataclass(frozen=True, slots=True)
 class ServerStart:
-    """The language server to start for a call and how to start it."""
-
     key: Key
     server: LanguageServer
     argv: tuple[str, ...]
@@ -85,9 +82,8 @@ class ServerStart:
                     "trusted."
                 )
             return reason
-        if self.hidden_files.problem or (
-            self.hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP
-        ):
+        hidden_files = self.hidden_files
+        if hidden_files.problem or (hidden_files.restrictions.masked and self.engine is not Engine.BUBBLEWRAP):
             return (
                 "The program may be able to read files that are hidden from agents. "
                 "That cannot be fully prevented here."
@@ -95,32 +91,22 @@ class ServerStart:
         return ""
 
 
+@dataclass(eq=False, repr=False)
 class CodeIntelligence:
-    """Starts, reuses and stops language servers.
+    """Starts, reuses and stops language servers."""
 
-    Args:
-        starter: Starts the programs, and ensures that they exit when this server exits.
-        folders: Provides the private folders that the programs may write to.
-        find_hidden: Returns what rules deny to a program that only reads, for a client with the given rights, and why
-            this cannot be fully enforced (empty if it can). Blocking.
-        after_edit: Whether to report new errors after an edit.
-    """
+    programs: ServerPrograms
+    starter: ProcessStarter  # starts the programs, and ensures that they exit when this server exits
+    confinement: Confinement
+    folders: PrivateFolders  # provides the private folders that the programs may write to
+    environment: Callable[[], Mapping[str, str]]
+    home: str
+    # Returns what rules deny to a program that only reads, for a client with the given rights, and why this cannot be
+    # fully enforced (empty if it can). Blocking.
+    find_hidden: Callable[[Workspace, Rights], tuple[FileRestrictions, str]]
+    after_edit: bool = True  # whether to report new errors after an edit
 
-    def __init__(
-        self,
-        programs: ServerPrograms,
-        starter: ProcessStarter,
-        confinement: Confinement,
-        folders: PrivateFolders,
-        environment: Callable[[], Mapping[str, str]],
-        home: str,
-        find_hidden: Callable[[Workspace, Rights], tuple[FileRestrictions, str]],
-        *,
-        after_edit: bool = True,
-    ) -> None:
-        self.programs = programs
-        self._starter, self._confinement, self._folders = starter, confinement, folders
-        self._environment, self._home, self._find_hidden, self._after_edit = environment, home, find_hidden, after_edit
+    def __post_init__(self) -> None:
         self._sessions: dict[Key, LanguageServerSession] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._start_locks: dict[Key, asyncio.Lock] = {}
@@ -140,12 +126,9 @@ class CodeIntelligence:
     async def session_or_start(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | ServerStart:
-        """Return the session for a file, or the server to start for the file.
+        """Return the session for a file, or the server to start for it. Without a file, choose one for the workspace.
 
-        Without a file, choose a server for the workspace.
-
-        Raises:
-            ToolError: There is no suitable language server, or a required sandbox does not work.
+        Raises a `ToolError` if there is no suitable language server, or if a required sandbox does not work.
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
@@ -155,26 +138,20 @@ class CodeIntelligence:
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
-            extensions = " ".join(
-                dict.fromkeys(extension for candidate in self.programs.servers for extension in candidate.languages)
-            )
+            extensions = dict.fromkeys(ending for candidate in self.programs.servers for ending in candidate.languages)
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server handles '{location.shown}'; the known servers handle {extensions}. Use "
+                f"No language server handles '{location.shown}'; the known servers handle {' '.join(extensions)}. Use "
                 "grep_search.",
             )
         key = location.root, server.name, rights
         if (session := await self._current(key, workspace)) is not None:
             return session
-        await self._confinement.make_ready((key[0],))
+        await self.confinement.make_ready((key[0],))
         return await THREADS.run(partial(self._find_server, key, server, workspace))
 
     def _find_server(self, key: Key, server: LanguageServer, workspace: Workspace) -> ServerStart:
-        """Find the server to start. Blocking.
-
-        Raises:
-            ToolError: The server's program was not found, or a required sandbox does not work.
-        """
+        """Find the server to start. Blocking. Raises a `ToolError` if its program or a required sandbox is missing."""
         argv = self.programs.command(server, workspace.roots)
         if argv is None:
             names = " or ".join(command[0] for command in server.commands)
@@ -184,7 +161,7 @@ class CodeIntelligence:
                 "outside the workspace. The user can install it. A program in the workspace is used only after the "
                 "user has run coretools-mcp trust there. Use grep_search until then.",
             )
-        site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
+        site = self.confinement.site((key[0],), self.environment().get("PATH", ""))
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
@@ -192,12 +169,11 @@ class CodeIntelligence:
                 "Tell the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))
-        return ServerStart(
-            key, server, argv, workspace, site.engine, self._find_hidden_files(workspace, key[2]), program
-        )
+        hidden_files = self._find_hidden_files(workspace, key[2])
+        return ServerStart(key, server, argv, workspace, site.engine, hidden_files, program)
 
     def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFilesSnapshot:
-        files, problem = self._find_hidden(workspace, rights)
+        files, problem = self.find_hidden(workspace, rights)
         identities: list[tuple[int, int] | None] = []
         for path in files.masked:
             try:
@@ -216,22 +192,15 @@ class CodeIntelligence:
         session = self.find_running(key)
         if session is None:
             return None
-        return (
-            session
-            if session.hidden_files == await THREADS.run(partial(self._find_hidden_files, workspace, key[2]))
-            else None
-        )
+        hidden_files = await THREADS.run(partial(self._find_hidden_files, workspace, key[2]))
+        return session if session.hidden_files == hidden_files else None
 
     async def session(self, start: ServerStart, *, agreed_state: str, is_granted: bool) -> LanguageServerSession:
-        """Start a server, unless it is already running.
+        """Start a server, as returned by `session_or_start`, unless it is already running.
 
-        Args:
-            start: The server to start, as returned by `session_or_start`.
-            agreed_state: The `state` that the user agreed to for this start only, or an empty string.
-            is_granted: Whether a rule or the approval mode allows the start regardless of its `state`.
-
-        Raises:
-            ToolError: The server cannot be started, or it needs consent that nobody has given.
+        `agreed_state` is the `state` that the user agreed to for this start only, or an empty string. `is_granted` is
+        true if a rule or the approval mode allows the start regardless of its `state`. Raises a `ToolError` if the
+        server cannot be started, or needs consent that nobody has given.
         """
         key, started_at = start.key, asyncio.get_running_loop().time()
         async with self._start_locks.setdefault(key, asyncio.Lock()):
@@ -262,27 +231,24 @@ class CodeIntelligence:
     ) -> tuple[ProcessSpec, CommandView]:
         """Return the process specification, with `input_fd` as standard input, and the sandbox view. Blocking."""
         root, _, rights = start.key
-        environment = {**self._environment(), **start.server.environment}
-        # Omit workspace folders from `PATH`, because even a server outside the workspace may run `node` or `python3` by
-        # name.
+        environment = {**self.environment(), **start.server.environment}
+        # Omit workspace folders from `PATH`: even a server outside the workspace may run `node` or `python3` by name.
+        entries, roots = environment.get("PATH", "").split(os.pathsep), start.workspace.roots
         search_path = (
-            entry
-            for entry in environment.get("PATH", "").split(os.pathsep)
-            if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), start.workspace.roots)
+            entry for entry in entries if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), roots)
         )
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *search_path))
         view = UNCONFINED
         if start.engine is not Engine.NONE:
             # The server can see paths in the operator's arguments even if they are outside the workspace.
             path_arguments = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-            visible_paths = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, path_arguments))
-            find_restrictions = partial(self._find_hidden, start.workspace, rights)
+            visible_paths = (*dependency_folders(os.environ, self.home), *filter(os.path.lexists, path_arguments))
             view = CommandView(
                 start.engine,
                 ViewKind.READING,
                 Network.OWN_LOOPBACK,
                 visible_paths,
-                current_restrictions=lambda: find_restrictions()[0],
+                current_restrictions=lambda: self.find_hidden(start.workspace, rights)[0],
             )
         if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
@@ -292,7 +258,7 @@ class CodeIntelligence:
     async def _start(self, start: ServerStart) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured_servers else program
-        folder = self._folders.folder(f"language server {server.name} {root} {hash(rights)}")
+        folder = self.folders.folder(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - `folder` is set, because the name is not empty
 
         def refusal(error_number: int) -> ToolError:
@@ -306,8 +272,8 @@ class CodeIntelligence:
         read_fd, write_fd = os.pipe()
         try:
             spec, view = await THREADS.run(lambda: self._spec_and_view(start, folder, read_fd))
-            confined_process = await self._confinement.confine(spec, (root,), view, folder.make)
-            process = await start_confined(self._starter, confined_process, refusal)
+            confined_process = await self.confinement.confine(spec, (root,), view, folder.make)
+            process = await start_confined(self.starter, confined_process, refusal)
         except BaseException:
             os.close(write_fd)
             raise
@@ -327,7 +293,7 @@ class CodeIntelligence:
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
-                    with suppress(ResponseError, ConnectionEndedError, TimeoutError):
+                    with suppress(ConnectionEndedError, TimeoutError):
                         await session.connection.request("shutdown", None, EXIT_SECONDS)
                     session.connection.notify("exit")
                     with anyio.move_on_after(EXIT_SECONDS):
@@ -378,18 +344,13 @@ class CodeIntelligence:
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
         """Return a workspace file in the most frequent language, or in a language of `server`. Blocking.
 
-        Raises:
-            ToolError: There is no such file.
+        Raises a `ToolError` if there is no such file.
         """
         paths_by_server: dict[str, list[str]] = {}
         remaining = MAX_EXAMINED
         for root in workspace.roots:
             for folder, folders, names in os.walk(root):
-                folders[:] = [
-                    subfolder
-                    for subfolder in folders
-                    if subfolder not in DEFAULT_EXCLUDED_FOLDERS and subfolder[:1] != "."
-                ]
+                folders[:] = [child for child in folders if child not in DEFAULT_EXCLUDED_FOLDERS and child[:1] != "."]
                 remaining -= len(names) + 1
                 for name in names:
                     known_server = self.programs.server_for(name)
@@ -419,8 +380,8 @@ class CodeIntelligence:
         if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         exists = await THREADS.run(partial(workspace.stat, location)) is not None
-        report = NewErrorReport(session, workspace, location, exists, is_reported=self._after_edit)
-        if self._after_edit and exists:
+        report = NewErrorReport(session, workspace, location, exists, is_reported=self.after_edit)
+        if self.after_edit and exists:
             report.earlier_errors = await report.errors()
         return report
 
@@ -453,10 +414,7 @@ class NewErrorReport:
         return report.items if report is not None else None
 
     async def describe_new_errors(self) -> str:
-        """Describe the errors that are new after the change.
-
-        Return an empty string if there are none, or if none arrived in time.
-        """
+        """Describe the errors that are new after the change; empty if there are none, or if none arrived in time."""
         exists = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
         kind = DELETED if not exists else CHANGED if self.existed else CREATED
         change = {"uri": uri_of(self.location.path), "type": kind}
@@ -466,14 +424,11 @@ class NewErrorReport:
         if not added_errors or self.session.connection.problem:
             return ""
         lines = lines_of(self.text)
-        messages = [
-            f"New errors ({self.session.program}):" if len(added_errors) > 1 else f"New error ({self.session.program}):"
-        ]
+        messages = [f"New error{'s' if len(added_errors) > 1 else ''} ({self.session.program}):"]
         for item in added_errors[: AFTER_EDIT_ERRORS - (len(added_errors) > AFTER_EDIT_ERRORS)]:
             line = lines[item.start.line] if item.start.line < len(lines) else ""
-            messages.append(
-                f"{item.start.line + 1}:{self.session.characters(line, item.start.units) + 1}: {item.text()}"
-            )
+            column = self.session.characters(line, item.start.units) + 1
+            messages.append(f"{item.start.line + 1}:{column}: {item.text()}")
         if len(added_errors) > AFTER_EDIT_ERRORS:
             messages.append(f"and {len(added_errors) - AFTER_EDIT_ERRORS + 1} more")
         return "\n".join(messages)

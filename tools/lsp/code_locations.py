@@ -39,8 +39,6 @@ _KINDS = (  # the protocol's symbol kinds, in the order of their numbers
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A code location named by a language server, with its description."""
-
     uri: Any
     start: DocumentPosition
     description: str = ""
@@ -106,14 +104,11 @@ class _FileLines:
 
 @dataclass(slots=True)
 class PlaceFormatter:
-    """Describes places for one client. Blocking, because it reads the lines at those places.
-
-    The caller has already checked that the client may read `requested_file`.
-    """
+    """Describes places for one client. Blocking, because it reads the lines at those places."""
 
     workspace: Workspace
     session: LanguageServerSession
-    requested_file: Location | None = None
+    requested_file: Location | None = None  # the caller has already checked that the client may read this file
     _files: dict[str, _FileLines] = field(default_factory=dict[str, _FileLines])
     _remaining_chars: int = MAX_CHARS
 
@@ -130,10 +125,8 @@ class PlaceFormatter:
             note = "" if file.lines is None else " (no such line)"
             return f"{file.display_path}:{number + 1}{note}:{description}".rstrip(":")
         line = file.lines[number]
-        return (
-            f"{file.display_path}:{number + 1}:{self.session.characters(line, units) + 1}:"
-            f"{description or f' {_short(line.strip())}'}"
-        )
+        column, description = self.session.characters(line, units) + 1, description or f" {_short(line.strip())}"
+        return f"{file.display_path}:{number + 1}:{column}:{description}"
 
     def _file_of(self, place: CodePlace) -> _FileLines:
         raw_uri = place.uri if isinstance(place.uri, str) else ""

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,45 +52,27 @@ def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-class ResponseError(Exception):
-    """The server answered a request with an error. The text of that error is the message of this exception."""
-
-
 class ConnectionEndedError(Exception):
     """The connection has ended. The connection's `problem` says why."""
 
 
+@dataclass(eq=False, repr=False)
 class LanguageServerConnection:
-    """The connection to a server. Once it has ended, `problem` says why.
-
-    Args:
-        on_request: Answers a request from the server. Raises a `LookupError` for an unknown method.
-        on_notification: Receives a notification.
-        on_end: Called once when the connection has ended.
-    """
-
-    def __init__(
-        self,
-        on_request: Callable[[str, Any], Any],
-        on_notification: Callable[[str, Any], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
-        self.problem = ""
-        self.ended = asyncio.Event()
-        self.message_count = 0  # messages received
-        self._on_request, self._on_notification, self._on_end = on_request, on_notification, on_end
-        self._pending: dict[int, asyncio.Future[Json]] = {}
-        self._last_id = 0
-        self._writer: asyncio.WriteTransport | None = None
-        self._reader: asyncio.ReadTransport | None = None
-        self._read_task: asyncio.Task[None] | None = None
+    on_request: Callable[[str, Any], Any]  # answers a request from the server; raises a `LookupError` if it is unknown
+    on_notification: Callable[[str, Any], None]
+    on_end: Callable[[], None]  # called once when the connection has ended
+    # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
+    problem: str = field(default="", init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    message_count: int = field(default=0, init=False)  # messages received
+    _pending: dict[int, asyncio.Future[Json]] = field(default_factory=dict[int, "asyncio.Future[Json]"], init=False)
+    _last_id: int = field(default=0, init=False)
+    _writer: asyncio.WriteTransport | None = field(default=None, init=False)
+    _reader: asyncio.ReadTransport | None = field(default=None, init=False)
+    _read_task: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def open(self, output_fd: int, input_fd: int) -> None:
-        """Start reading from `output_fd` and writing to `input_fd`.
-
-        The connection closes both descriptors when it ends.
-        """
+        """Start reading from `output_fd` and writing to `input_fd`. Both are closed when the connection ends."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
@@ -101,13 +83,10 @@ class LanguageServerConnection:
     def notify(self, method: str, params: Json | None = None) -> None:
         self._send({"method": method} | ({} if params is None else {"params": params}))
 
-    async def request(self, method: str, params: Json | None, seconds: float) -> Any:
-        """Send a request and return the result.
+    async def request(self, method: str, params: Json | None, seconds: float) -> Json:
+        """Send a request and return the response, which may be an error.
 
-        Raises:
-            ResponseError: The server answered with an error.
-            TimeoutError: The server did not answer in time.
-            ConnectionEndedError: The connection ended before the response arrived.
+        Raises a `TimeoutError` if it does not arrive in time, or a `ConnectionEndedError` if the connection ends first.
         """
         self._last_id += 1
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
@@ -115,14 +94,11 @@ class LanguageServerConnection:
         try:
             self._send({"id": request_id, "method": method} | ({} if params is None else {"params": params}))
             async with asyncio.timeout(seconds):
-                message = await response
+                return await response
         finally:
             del self._pending[request_id]
             if not response.done() or response.cancelled():
                 self.notify("$/cancelRequest", {"id": request_id})
-        if "error" in message:
-            raise ResponseError(str(as_object(message["error"]).get("message", "")) or "no message")
-        return message.get("result")
 
     def end(self, problem: str) -> None:
         """Stop reading and writing, and make the pending requests fail. `problem` says why the connection ends."""
@@ -139,7 +115,7 @@ class LanguageServerConnection:
                 response.set_exception(ConnectionEndedError)
         if self._read_task is not None:
             self._read_task.cancel()
-        self._on_end()
+        self.on_end()
 
     def _send(self, message: Json) -> None:
         if self._writer is None or self.problem:
@@ -162,9 +138,8 @@ class LanguageServerConnection:
                     return self.end("sent too much data")
                 started_at = loop.time()
                 body = await stream.readexactly(length)
-                self._dispatch(
-                    await THREADS.run(partial(_parse, body)) if length > LARGE_MESSAGE_BYTES else _parse(body)
-                )
+                is_large = length > LARGE_MESSAGE_BYTES
+                self._dispatch(await THREADS.run(partial(_parse, body)) if is_large else _parse(body))
                 await asyncio.sleep(min(loop.time() - started_at, 0.05) if length > MAX_HEADER_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
@@ -177,17 +152,15 @@ class LanguageServerConnection:
         method, message_id = message.get("method"), message.get("id")
         if isinstance(method, str) and isinstance(message_id, int | str):
             try:
-                self._send({"id": message_id, "result": self._on_request(method, message.get("params"))})
+                self._send({"id": message_id, "result": self.on_request(method, message.get("params"))})
             except LookupError:
                 self._send({"id": message_id, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
         elif isinstance(method, str):
-            self._on_notification(method, message.get("params"))
-        elif (
-            isinstance(message_id, int)
-            and (response := self._pending.get(message_id)) is not None
-            and not response.done()
-        ):
-            response.set_result(message)
+            self.on_notification(method, message.get("params"))
+        elif isinstance(message_id, int):
+            response = self._pending.get(message_id)
+            if response is not None and not response.done():
+                response.set_result(message)
 
 
 def _parse(body: bytes) -> Any:
@@ -288,8 +261,6 @@ class Diagnostic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A server's report about one file."""
-
     received_at: float
     version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
@@ -343,8 +314,6 @@ class HiddenFilesSnapshot:
 
 @dataclass(slots=True, eq=False)
 class LanguageServerSession:
-    """A session with the server of one folder."""
-
     server: LanguageServer
     program: str  # the name of the server's program
     root: str
@@ -384,19 +353,14 @@ class LanguageServerSession:
     async def open(self, output_fd: int, input_fd: int) -> None:
         await self.connection.open(output_fd, input_fd)
         root = uri_of(self.root)
-        result = as_object(
-            await self.request(
-                "initialize",
-                {
-                    "processId": None,  # this process's ID means nothing in the server's own PID namespace
-                    "rootUri": root,
-                    "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
-                    "capabilities": _CAPABILITIES,
-                    "initializationOptions": self.server.options,
-                },
-                START_SECONDS,
-            )
-        )
+        params = {
+            "processId": None,  # this process's ID means nothing in the server's own PID namespace
+            "rootUri": root,
+            "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
+            "capabilities": _CAPABILITIES,
+            "initializationOptions": self.server.options,
+        }
+        result = as_object(await self.request("initialize", params, START_SECONDS))
         encoding = as_object(result.get("capabilities")).get("positionEncoding")
         self.encoding = encoding if isinstance(encoding, str) and encoding in _UNITS else "utf-16"
         self.connection.notify("initialized", {})
@@ -408,13 +372,7 @@ class LanguageServerSession:
             raise self._ended_error()
         message_count = self.connection.message_count
         try:
-            return await self.connection.request(method, params, seconds)
-        except ResponseError as error:
-            raise ToolError(
-                ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check "
-                "the position, or use grep_search.",
-            ) from None
+            message = await self.connection.request(method, params, seconds)
         except TimeoutError:
             if message_count == self.connection.message_count:
                 self.connection.end("hung and was stopped")  # the server has sent nothing at all since the request
@@ -426,6 +384,14 @@ class LanguageServerSession:
             ) from None
         except ConnectionEndedError:
             raise self._ended_error() from None
+        if "error" not in message:
+            return message.get("result")
+        problem = str(as_object(message["error"]).get("message", "")) or "no message"
+        raise ToolError(
+            ToolErrorType.LSP_SERVER_FAILED,
+            f"{self.program} cannot answer the request: {one_line(problem)[:MESSAGE_CHARS].rstrip('.')}. Check the "
+            "position, or use grep_search.",
+        )
 
     def _ended_error(self) -> ToolError:
         last_line = one_line(self.read_errors().strip())[-MESSAGE_CHARS:]
@@ -476,8 +442,7 @@ class LanguageServerSession:
                 return None
             self.documents.move_to_end(target.path)
             while len(self.documents) > MAX_OPEN_DOCUMENTS or (
-                len(self.documents) > 1
-                and sum(len(open_document.text) for open_document in self.documents.values()) > MAX_OPEN_CHARS
+                len(self.documents) > 1 and sum(len(entry.text) for entry in self.documents.values()) > MAX_OPEN_CHARS
             ):
                 self._send_document(next(iter(self.documents.values())).location, None, "")
             return self.documents[target.path]
@@ -489,7 +454,8 @@ class LanguageServerSession:
         if identity is None:
             self.documents.pop(path, None)
             self.connection.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-        elif previous is None:
+            return
+        if previous is None:
             ending = os.path.splitext(path)[1].lower()
             item = {"uri": uri, "languageId": self.server.languages[ending], "version": version, "text": text}
             self.connection.notify("textDocument/didOpen", {"textDocument": item})
@@ -499,9 +465,7 @@ class LanguageServerSession:
         else:
             previous.identity = identity
             return
-        if identity is not None:
-            now = asyncio.get_running_loop().time()
-            self.documents[path] = Document(location, identity, text, version, now)
+        self.documents[path] = Document(location, identity, text, version, asyncio.get_running_loop().time())
 
     async def wait_for_report(self, document: Document, seconds: float) -> Report | None:
         """Wait for the server's report on a document's current version. Return `None` if it does not arrive in time."""
@@ -570,11 +534,8 @@ class LanguageServerSession:
         if method != "textDocument/publishDiagnostics":
             return
         report_params = as_object(params)
-        path, version, items = (
-            path_of(report_params.get("uri")),
-            report_params.get("version"),
-            as_list(report_params.get("diagnostics")),
-        )
+        path, version = path_of(report_params.get("uri")), report_params.get("version")
+        items = as_list(report_params.get("diagnostics"))
         if path is None or not contains(self.root, path):
             return
         diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * MAX_DIAGNOSTICS])))[:MAX_DIAGNOSTICS])
@@ -601,15 +562,11 @@ def _diagnostic(raw_diagnostic: Any) -> Diagnostic | None:
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return the errors in `after` that are not in `before`. Their positions are not compared."""
-    earlier_counts: dict[tuple[str, str], int] = {}
-    for item in before:
-        earlier_counts[item.message, item.rule] = earlier_counts.get((item.message, item.rule), 0) + 1
+    earlier_counts = Counter((item.message, item.rule) for item in before)
     errors: list[Diagnostic] = []
     for item in after:
-        key = item.message, item.rule
         if item.severity == ERROR:
-            if earlier_counts.get(key, 0) > 0:
-                earlier_counts[key] -= 1
-            else:
+            earlier_counts[item.message, item.rule] -= 1
+            if earlier_counts[item.message, item.rule] < 0:
                 errors.append(item)
     return errors

@@ -55,8 +55,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders of packages that code may depend on: the environment variable that names a folder, the subfolder in that
-# folder, and the default path
+# Folders of packages that code may depend on: a folder's environment variable, the subfolder in it, the default path
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -90,7 +89,6 @@ def programs_in(folder: str) -> dict[str, str]:
 
 
 def _digest(program: str) -> str | None:
-    """Return the SHA-256 of a program, or `None` if it cannot be read."""
     if not is_program(program):
         return None
     try:
@@ -114,7 +112,6 @@ class ServerPrograms:
         return (*self.configured_servers, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
-        """Return the server for files with the extension of `path`, or `None`."""
         ending = os.path.splitext(path)[1].lower()
         return next((server for server in self.servers if ending in server.languages), None)
 

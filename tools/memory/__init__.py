@@ -1,1 +1,1 @@
-"""Facts remembered between conversations. Tools import this package. The package builds on `tools.files`."""
+"""Facts remembered between conversations."""

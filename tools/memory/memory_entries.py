@@ -1,7 +1,7 @@
-"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers also write to it.
+"""Adds a fact to a memory file, to which several servers may write at the same time.
 
-Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
-only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.
+Each server reads the file, adds its line, and replaces the file only if it has not changed since. Otherwise, the server
+repeats these steps, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -75,20 +75,12 @@ def similar_entry(entries: Sequence[str], fact: str) -> str | None:
 
     Either the entry or the fact may have further words at the end.
     """
-
-    def words(entry: str) -> list[str]:
-        return _WORDS.findall(entry.casefold())
-
-    fact_words = words(fact)
-    pairs = ((entry, words(entry)) for entry in entries)
-    return next(
-        (
-            entry
-            for entry, entry_words in pairs
-            if fact_words and entry_words and not any(map(ne, fact_words, entry_words))
-        ),
-        None,
-    )
+    fact_words = _WORDS.findall(fact.casefold())
+    for entry in entries:
+        entry_words = _WORDS.findall(entry.casefold())
+        if fact_words and entry_words and not any(map(ne, fact_words, entry_words)):
+            return entry
+    return None
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
@@ -149,11 +141,7 @@ _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
-    """The planned addition of a fact to a memory file. Blocking.
-
-    Raises:
-        ToolError: Nothing can be added: the file is hidden from agents, read-only, too large or not text.
-    """
+    """The planned addition of a fact to a memory file. Blocking. Raises a `ToolError` if nothing can be added."""
 
     def __init__(self, scope: MemoryScope, target: TargetFile, entry: str, headings: Sequence[str]) -> None:
         workspace, location = target.workspace, target.location
@@ -205,11 +193,7 @@ class MemoryAddition:
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
     def write(self) -> list[str]:
-        """Write the file, and return notes for the result.
-
-        Raises:
-            ToolError: The file cannot be written, or it has changed since the addition was planned.
-        """
+        """Write the file, and return notes for the result. Raises a `ToolError` if it has changed or if this fails."""
         target, snapshot, last_read = self._target, self.snapshot, self._target.seen
         if self._scope == "global":  # the folder may not exist yet
             try:
@@ -222,17 +206,16 @@ class MemoryAddition:
                     "the user to check the setting memory.globalFolder, or use the 'project' scope.",
                 ) from None
         with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
-            result = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # If the client had read the file before, the new content also counts as read. Adding a line to an unread file
-        # does not make it count as read.
+            identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
+        # The new content counts as read only if the client had read the file before.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )
         if target.reads is not None and was_current:
-            target.reads.record(target.location.path, SeenFile(result.identity, self.sha256))
+            target.reads.record(target.location.path, SeenFile(identity, self.sha256))
         notes = ["The file is new."] if snapshot.data is None else []
-        if result.links_broken:
-            notes.append(about_broken_links(result.links_broken))
+        if links_broken:
+            notes.append(about_broken_links(links_broken))
         return [*notes, *record.notes]
 
 

@@ -35,8 +35,6 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """Chooses the files for memories."""
-
     file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # the folder of the global memory, which need not exist; `None` if unknown
     section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
@@ -47,25 +45,12 @@ class MemoryFiles:
         """The possible headings of the section for memories, the preferred one first."""
         return tuple(dict.fromkeys(f"## {section}" for section in (self.section, *KNOWN_SECTIONS)))
 
-    def resolve_scope(self, requested_scope: MemoryScope | None, workspace: Workspace) -> MemoryScope:
-        """Return the scope to use.
-
-        The default is the project if there is a workspace folder, because a fact about one project would be misleading
-        in the memory of all projects. By default, Qwen Code asks the user, and Gemini CLI uses the global memory.
-        """
-        if requested_scope is not None:
-            return requested_scope
-        return "project" if workspace.roots else "global"
-
     def file(self, scope: MemoryScope, workspace: Workspace) -> MemoryFile:
         """Return the file of a scope. Blocking, because symlinks are resolved.
 
-        The rules of the client's workspace also apply in the global folder.
-
-        Raises:
-            ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
-                its folder; or the name of the file (for the global memory, also the resolved name) is not that of a
-                Markdown file.
+        The rules of the client's workspace also apply in the global folder. Raises a `ToolError` if there is no folder,
+        if the resolved file is outside it, or if a name (for the global memory, also the resolved one) is not that of a
+        Markdown file.
         """
         from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
 

@@ -58,8 +58,7 @@ _ASCII_END = 0x80
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
     """Return a path in pure ASCII, for messages that must distinguish it from another path that looks the same.
 
-    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this
-    path.
+    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this path.
     """
     *folder_names, last = path.split(os.sep)
     names = [name if name.isascii() else _quote(name, str.isascii) for name in folder_names]
@@ -149,9 +148,7 @@ def parse_quoted_path(text: str) -> str | None:
     parsed = [_unquote(name) for name in names]
     if all(name is None for name in parsed):
         return _unquote(text) if names else None
-    return os.sep.join(
-        name if parsed_name is None else parsed_name for name, parsed_name in zip(names, parsed, strict=True)
-    )
+    return os.sep.join(name if value is None else value for name, value in zip(names, parsed, strict=True))
 
 
 def _unquote(name: str) -> str | None:

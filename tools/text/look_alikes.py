@@ -33,10 +33,7 @@ def visible_form(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Replace invisible characters, special spaces, and characters that only modify the previous one.
-
-    Each is replaced with a mark such as `<U+200B>`.
-    """
+    """Replace invisible characters, special spaces and combining characters with marks such as `<U+200B>`."""
     if text.isascii() and text.isprintable():
         return text
     pieces: list[str] = []

@@ -67,8 +67,7 @@ _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
-# Names that look secret but are not: paths of certificates, the id of the login session, and the git setting that
-# names the signing key
+# Names that look secret but are not: paths of certificates, the login session's id, git's setting for the signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
@@ -238,8 +237,7 @@ _ECHOES = _lazy(
 
 _HERE_STRINGS = _lazy(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name. The value has a digit, a capital or one of `=_~+/`, unlike most ordinary
-# words
+# `Bearer ...` and `Basic ...` after any name. The value has a digit, a capital or one of `=_~+/`, unlike most words
 _SCHEMES = _lazy(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
@@ -291,16 +289,7 @@ def redact(text: str) -> str:
     text = _NAME_AND_VALUE().sub(
         lambda match: _hide_value(match) if holds_secret(match["name"], match["value"]) else match[0], text
     )
-    text = _redact_named_values(text)
-    for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
-        text = pattern.sub(_hide_value, text)
-    if "<<<" in text:
-        text = _HERE_STRINGS().sub(_redact_here_string, text)
-    return _PROGRAMS().sub(lambda match: _PASSWORDS[str(match.lastgroup)]().sub(_hide_value, match[0]), text)
-
-
-def _redact_named_values(text: str) -> str:
-    """Redact values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
+    # Values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`
     parts: list[str] = []
     position = 0
     for match in _NAMES().finditer(text):
@@ -311,8 +300,7 @@ def _redact_named_values(text: str) -> str:
         if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # A phrase such as `password reset: ...` begins like the name of a secret but means something else, so the
-            # end of the name must also indicate a secret.
+            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also indicate one.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -321,7 +309,12 @@ def _redact_named_values(text: str) -> str:
         if is_secret and (value := _VALUE().match(text, end)):
             parts += [text[position:end], _hide_value(value)]
             position = value.end()
-    return "".join([*parts, text[position:]])
+    text = "".join([*parts, text[position:]])
+    for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
+        text = pattern.sub(_hide_value, text)
+    if "<<<" in text:
+        text = _HERE_STRINGS().sub(_redact_here_string, text)
+    return _PROGRAMS().sub(lambda match: _PASSWORDS[str(match.lastgroup)]().sub(_hide_value, match[0]), text)
 
 
 def _redact_query_parameter(match: re.Match[str]) -> str:
@@ -407,8 +400,6 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
 
 
 class _Redaction:
-    """Redacts one value."""
-
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars
         self._program = ""  # the program named by the enclosing object; decides what its one-letter options mean

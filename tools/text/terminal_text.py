@@ -14,8 +14,7 @@ _SEQUENCE = (
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-# Sequences that move the cursor or erase text. The groups are the number and the final character, which
-# identifies the kind of sequence.
+# Sequences that move the cursor or erase text. The groups are the number and the final character, which is the kind.
 _MOVING = r"(?:\x1b\[|\x9b)(\d{0,4})([ABDEFGJK])"
 _STEP = re.compile(rf"(\n)|(\r)|(\x08+)|{_MOVING}|{_SEQUENCE}|([^\n\r\x08\x1b\x90\x98\x9b\x9d-\x9f]+)")
 _OVER = re.compile(rf"[\r\x08]|{_MOVING}")

@@ -7,8 +7,10 @@ user names and unusual numbers, and each difference could bypass a guard. Theref
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin
 
@@ -31,7 +33,7 @@ _LAST_PORT = 65_535
 _UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and query that are left unencoded
 
 
-class UrlError(ValueError):
+class UrlError(Exception):
     """A string is not a URL that this server can open. The error's message is the reason, as a clause."""
 
 
@@ -44,7 +46,6 @@ class UrlTarget:
 
     @property
     def address(self) -> Address | None:
-        """The host, if it is an address."""
         try:
             return ip_address(self.host)
         except ValueError:
@@ -58,15 +59,12 @@ class UrlTarget:
 
     @property
     def url(self) -> str:
-        """The whole normalised URL."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> UrlTarget:
         """Resolve a reference relative to this URL. Raises a `UrlError` if the result cannot be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
-        except UrlError:
-            raise
         except ValueError:
             raise UrlError("it is not a URL") from None
 
@@ -110,8 +108,7 @@ def parse_url(text: str) -> UrlTarget:
         labels = host.split(".")
         if _NUMBER.fullmatch(labels[-1]):
             try:
-                # Only the usual form with four decimal numbers is accepted, because parsers disagree about `127.1`,
-                # `0x7f.1` and `2130706433`.
+                # Only four decimal numbers, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`
                 host = str(IPv4Address(host))
             except AddressValueError:
                 raise UrlError(
@@ -166,7 +163,6 @@ def is_public(address: Address) -> bool:
 
 
 def is_closed_name(host: str) -> bool:
-    """Return True if a name is refused without a lookup."""
     return host in _CLOSED_NAMES or host.endswith(".localhost")
 
 
@@ -202,15 +198,13 @@ class PrivateHosts:
     def opens_address(self, address: Address, port: int) -> bool:
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
-    def opens_port(self, host: str, port: int) -> bool:
+    def opens_port(self, target: UrlTarget) -> bool:
         """Return True if an entry names exactly this port of a host. The host's addresses are still checked."""
-        if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
-            return True
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network and open_port == port for network, open_port in self._networks)
+        host, address, port = target.host, target.address, target.port
+        return any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names) or (
+            address is not None
+            and any(address in network and open_port == port for network, open_port in self._networks)
+        )
 
 
 def _matches(pattern: str, host: str) -> bool:
@@ -224,19 +218,13 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
     """Look up a host with the operating system's resolver, in a thread that is abandoned on cancellation."""
-
-    def look_up() -> list[str]:
-        import socket  # noqa: PLC0415 - loaded on first use
-
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-                return []
-            raise
-        return list(dict.fromkeys(str(address[0]) for *_, address in entries))
-
-    return await THREADS.run(look_up)
+    try:
+        entries = await THREADS.run(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            return []
+        raise
+    return list(dict.fromkeys(str(address[0]) for *_, address in entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +271,12 @@ class AddressGuard:
     async def addresses(self, target: UrlTarget) -> Sequence[Address]:
         """Return the addresses to connect to, in the order in which to try them.
 
-        Raises:
-            ToolError: `web_refused` if the URL may not be opened; `web_unreachable` if no address of the host is found.
+        Raises a `ToolError`: `web_refused` if the URL may not be opened; `web_unreachable` if no address is found.
         """
         self.check(target)
         addresses = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough for a refusal, because a name that also has an allowed address may be
-            # an attempt to reach the forbidden one.
+            # One forbidden address is enough: a name may add an allowed one in an attempt to reach it.
             for address in addresses:
                 self._check_address(target, address)
         return addresses
@@ -316,15 +302,12 @@ class AddressGuard:
         return [ip_address(text) for text in address_texts]
 
     def _opens_port(self, target: UrlTarget) -> bool:
-        return target.port in self._allowed_ports or self._private.opens_port(target.host, target.port)
+        return target.port in self._allowed_ports or self._private.opens_port(target)
 
     def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):
-            subject = (
-                f"{address} is"
-                if target.address is not None
-                else f"'{target.host}' has the address {address}, which is"
-            )
+            is_address = target.address is not None
+            subject = f"{address} is" if is_address else f"'{target.host}' has the address {address}, which is"
             raise self._private_address(target, f"{subject} not a public address")
 
     def _private_address(self, target: UrlTarget, reason: str) -> ToolError:
@@ -334,9 +317,8 @@ class AddressGuard:
             f" The port is not allowed either; adding the entry '{host}:{target.port}' allows both the address and the "
             "port."
         )
-        is_local = f".{target.host}".endswith(".localhost") or (
-            target.address is not None and target.address.is_loopback
-        )
+        address = target.address
+        is_local = f".{target.host}".endswith(".localhost") or (address is not None and address.is_loopback)
         command_hint = (
             f" To reach a server on this machine, use a command (curl {target.authority}). This is the only way to "
             "reach a server that was started by a command without network access."

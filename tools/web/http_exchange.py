@@ -12,18 +12,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import httpx
 
+from tools.contract.limits import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.address_guard import Address, UrlTarget, WebRules
-
-if TYPE_CHECKING:
-    from tools.contract.limits import Progress
-
 
 MAX_ADDRESSES = 4  # maximum number of addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -66,7 +63,6 @@ class WebResponse:
 
     @property
     def charset(self) -> str | None:
-        """The charset in `Content-Type`, or `None`."""
         for parameter in self.headers.get("content-type", "").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
@@ -93,10 +89,8 @@ async def exchange(
     `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At `deadline` (by the event loop's clock), a body
     that is still arriving is truncated. With `skips_redirects`, the body of a redirect is not read.
 
-    Raises:
-        ToolError: `web_unreachable` if no HTTP response arrives; `web_fetch_processing_error` if the response cannot be
-            decompressed.
-        TimeoutError: The deadline passed before the headers arrived.
+    Raises a `TimeoutError` if the headers do not arrive in time, or a `ToolError`: `web_unreachable` if no HTTP
+    response arrives; `web_fetch_processing_error` if it cannot be decompressed.
     """
     fixed_headers = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
     request_headers = fixed_headers | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
@@ -213,15 +207,13 @@ class _Decompressor:
 
 
 def _failure_reason(error: Exception | None) -> str:
-    """Return why there is no response, as a clause."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return (
-                f"its TLS certificate is not accepted ({cause.verify_message.rstrip('.') or 'it cannot be verified'})"
-            )
+            reason = cause.verify_message.rstrip(".") or "it cannot be verified"
+            return f"its TLS certificate is not accepted ({reason})"
         if isinstance(cause, ssl.SSLError):
             return "its TLS connection failed, perhaps because it supports no accepted version of TLS"
         cause = cause.__cause__ or cause.__context__
@@ -233,14 +225,10 @@ def _failure_reason(error: Exception | None) -> str:
 
 
 def _unreachable(target: UrlTarget, reason: str) -> ToolError:
-    return ToolError(
-        ToolErrorType.WEB_UNREACHABLE,
-        f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source.",
-    )
+    message = f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source."
+    return ToolError(ToolErrorType.WEB_UNREACHABLE, message)
 
 
 def _unreadable(target: UrlTarget, problem: str) -> ToolError:
-    return ToolError(
-        ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
-        f"{target.authority} sent a response {problem}. Try again, or use another source.",
-    )
+    message = f"{target.authority} sent a response {problem}. Try again, or use another source."
+    return ToolError(ToolErrorType.WEB_FETCH_PROCESSING_ERROR, message)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.limits import AbortSignal, MediaHandling, Progress
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, one_line, shortened_line
@@ -15,7 +15,6 @@ from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
-    from tools.contract.limits import Progress
     from tools.web.address_guard import UrlTarget
     from tools.web.page_text import Format, Page
 
@@ -28,37 +27,31 @@ MAX_SHOWN_URL_CHARS = 200  # characters of a URL that are shown outside the mark
 _LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
+@dataclass(eq=False, repr=False)
 class PageCache:
     """The most recently fetched pages, limited by age, number and total characters."""
 
-    def __init__(
-        self,
-        seconds: float = CACHE_SECONDS,
-        pages: int = CACHE_PAGES,
-        chars: int = CACHE_CHARS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._max_pages = pages
-        self._max_chars = chars
-        self._clock = clock
-        # Each page with its expiry time; the oldest page comes first
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()
-        self._chars = 0
+    seconds: float = CACHE_SECONDS
+    max_pages: int = CACHE_PAGES
+    max_chars: int = CACHE_CHARS
+    clock: Callable[[], float] = time.monotonic
+    # Each page with its expiry time; the oldest page comes first
+    _pages: dict[Hashable, tuple[float, Page]] = field(default_factory=dict[Hashable, "tuple[float, Page]"], init=False)
+    _chars: int = field(default=0, init=False)
 
     def get(self, key: Hashable) -> Page | None:
-        while self._pages and next(iter(self._pages.values()))[0] <= self._clock():
+        while self._pages and next(iter(self._pages.values()))[0] <= self.clock():
             self._drop(next(iter(self._pages)))
         return self._pages[key][1] if key in self._pages else None
 
     def put(self, key: Hashable, page: Page) -> None:
         """Store a page. A page larger than the whole cache is not stored."""
         self._drop(key)
-        if len(page.text) > self._max_chars:
+        if len(page.text) > self.max_chars:
             return
-        self._pages[key] = (self._clock() + self._seconds, page)
+        self._pages[key] = (self.clock() + self.seconds, page)
         self._chars += len(page.text)
-        while len(self._pages) > self._max_pages or self._chars > self._max_chars:
+        while len(self._pages) > self.max_pages or self._chars > self.max_chars:
             self._drop(next(iter(self._pages)))
 
     def _drop(self, key: Hashable) -> None:
@@ -75,10 +68,7 @@ class PageFetcher:
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
     def cached(self, target: UrlTarget, page_format: Format, client_key: str) -> Page | None:
-        """Return the page if this client has fetched it recently.
-
-        An anonymous client has an empty key and no cached pages.
-        """
+        """Return the page if this client has fetched it recently. An anonymous client has an empty key and no pages."""
         return self._cache.get((client_key, target.url, page_format)) if client_key else None
 
     async def fetch(
@@ -89,13 +79,9 @@ class PageFetcher:
         client_key: str,
         media: MediaHandling,
         signal: AbortSignal,
-        progress: Progress | None = None,
+        progress: Progress,
     ) -> Page:
-        """Fetch a page, and cache it for the client.
-
-        Raises:
-            ToolError: The page cannot be opened, or the call was cancelled.
-        """
+        """Fetch a page, and cache it for the client. Raises a `ToolError` if the page cannot be opened."""
         request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
@@ -116,15 +102,9 @@ def format_page(
 ) -> ToolResult:
     """Build the result for one part of a page: at most `length` characters, starting at the index `start`.
 
-    If a line ends in the last tenth of the part, the part is cut after that line.
-
-    Args:
-        page: The page.
-        start: The index of the first character.
-        length: The maximum number of characters.
-        question: The caller's question, which the result repeats.
-        other_urls: Further URLs in the call, which were not fetched.
-        is_refetched: Whether a later part of a page was requested, but the page was not in the cache.
+    If a line ends in the last tenth of the part, the part is cut after that line. The result repeats the caller's
+    `question` and lists `other_urls`, which were in the call but not fetched. `is_refetched` is true if a later part of
+    a page was requested, but the page was not in the cache.
     """
     response, total = page.response, len(page.text)
     url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)

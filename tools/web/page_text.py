@@ -71,12 +71,9 @@ _LONGEST_CHARACTER = 4
 def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
     """Decode a body. Return the text and a note, which is empty unless the encoding is a guess.
 
-    Undecodable bytes become U+FFFD.
-
-    `charset` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
-    character.
+    Undecodable bytes become U+FFFD. `charset` is the charset of `Content-Type`. Markup may declare its own encoding. A
+    truncated body may end within a character.
     """
-    name = None
     if (mark := marked_encoding(body)) is not None:
         body, name = body[len(mark.bom) :], mark.codec
     else:
@@ -115,8 +112,6 @@ def _decode_by_table(body: bytes, name: str) -> str:
 
 
 class Format(StrEnum):
-    """Values of the `format` parameter."""
-
     AUTO = "auto"
     MARKDOWN = "markdown"
     HTML = "html"
@@ -207,7 +202,6 @@ class Page:
 
     @property
     def status(self) -> str:
-        """The status with its reason phrase."""
         try:
             return f"{self.response.status} {HTTPStatus(self.response.status).phrase}"
         except ValueError:
@@ -290,9 +284,8 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
     if file_type.kind is not FileKind.PDF:
         return _media(page, file_type, media)
     if not is_installed():
-        media_page = _media(page, file_type, media)
         note = f"To see the text of PDF files, install the server's 'pdf' extra: {INSTALL}"
-        return replace(media_page, notes=(*media_page.notes, note))
+        return _media(page, file_type, media, note)
     try:
         with tempfile.TemporaryFile() as file:
             file.write(body)
@@ -305,26 +298,22 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
         signal.raise_if_aborted()
         return replace(page, notes=(error.message,))
     if pdf is None or not pdf.has_words:
-        media_page = _media(page, file_type, media)
-        return replace(media_page, notes=(*media_page.notes, "The PDF has no text; it may be scanned."))
+        return _media(page, file_type, media, "The PDF has no text; it may be scanned.")
     if pdf.is_complete:
         return replace(page, text=pdf.text)
     note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.stop_reason}."
     return replace(page, text=pdf.text, notes=(note,))
 
 
-def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
+def _media(page: Page, file_type: FileType, handling: MediaHandling, *notes: str) -> Page:
     response = page.response
     if file_type.kind in (FileKind.BINARY, FileKind.VIDEO):
-        return replace(page, notes=("It is neither text nor an image, so it is not shown.",))
+        return replace(page, notes=("It is neither text nor an image, so it is not shown.", *notes))
     if handling is MediaHandling.NOTICE:
-        return replace(page, notes=("It is not shown: this server omits media from results (setting: media).",))
+        return replace(page, notes=("It is not shown: this server omits media from results (setting: media).", *notes))
     if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.truncation is None:
-        return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
+        return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),), notes=notes)
     target = parse_url(response.url)
     name = os.path.basename(target.path.partition("?")[0]) or target.host
-    return replace(
-        page,
-        notes=("It is sent as a link.",),
-        media=(FileDataPart(response.url, name, file_type.mime_type, page.size),),
-    )
+    link = FileDataPart(response.url, name, file_type.mime_type, page.size)
+    return replace(page, notes=("It is sent as a link.", *notes), media=(link,))

@@ -61,8 +61,6 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
-    """The documented API of a provider."""
-
     title: str  # the provider's name, for display
     url: str
     # Returns the parameters of a search from the query, the limit and the settings
@@ -200,12 +198,7 @@ class SearchProvider:
             ) from None
 
     async def search(self, query: str, limit: int, opener: UrlOpener) -> SearchResults:
-        """Search for at most `limit` pages.
-
-        Raises:
-            ToolError: `web_search_failed` if the provider refuses or its response is unusable; other errors come from
-                the opener.
-        """
+        """Search for at most `limit` pages. Raises a `ToolError` (`web_search_failed`, or an error of the opener)."""
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
             raise self._error(
@@ -275,15 +268,9 @@ class SearchProvider:
                 continue
             omitted_count -= 1
             is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
-            pages.append(
-                SearchResult(
-                    _one_line(title, MAX_TITLE_CHARS),
-                    url,
-                    _one_line(snippet, MAX_SNIPPET_CHARS),
-                    float(score) if is_score else None,
-                    _one_line(date, MAX_DATE_CHARS),
-                )
-            )
+            title, snippet = _one_line(title, MAX_TITLE_CHARS), _one_line(snippet, MAX_SNIPPET_CHARS)
+            score, date = float(score) if is_score else None, _one_line(date, MAX_DATE_CHARS)
+            pages.append(SearchResult(title, url, snippet, score, date))
         return SearchResults(_one_line(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
 
     def _refusal(self, response: WebResponse) -> str:
@@ -296,9 +283,8 @@ class SearchProvider:
             return f"refused the search ({status}): the API key is not accepted. {advice}"
         if status == 429:
             retry_after = response.headers.get("retry-after", "").strip()
-            retry_time = (
-                f"in {retry_after} seconds" if _SECONDS.fullmatch(retry_after) else "later; its plan may be used up"
-            )
+            is_time = _SECONDS.fullmatch(retry_after) is not None
+            retry_time = f"in {retry_after} seconds" if is_time else "later; its plan may be used up"
             return f"accepts no more searches for now ({status}). Try again {retry_time}."
         if 300 <= status < 400:
             return (
@@ -322,17 +308,14 @@ class SearchProvider:
 def format_results(query: str, title: str, search_results: SearchResults) -> str:
     """Format the results for a model. Text from the web is kept separate from this server's text."""
     shown_query = one_line(query[:MAX_SHOWN_QUERY_CHARS]) + ("..." if len(query) > MAX_SHOWN_QUERY_CHARS else "")
-    # Without this note, the list would look complete.
-    omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}." * (
-        search_results.omitted_count > 0
-    )
+    omission_note = ""  # without this note, the list would look complete
+    if search_results.omitted_count:
+        omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}."
     if not search_results.results and not search_results.answer:
         return f'{title} found nothing for "{shown_query}". Try fewer or other words.{omission_note}'
-    blocks = (
-        [search_results.answer, "Sources:"]
-        if search_results.answer and search_results.results
-        else [search_results.answer] * bool(search_results.answer)
-    )
+    blocks = [search_results.answer] if search_results.answer else []
+    if search_results.answer and search_results.results:
+        blocks.append("Sources:")
     for number, result in enumerate(search_results.results, start=1):
         facts = [f"Published: {result.date}"] if result.date else []
         facts += [f"Relevance: {result.score:.0%}"] if result.score is not None else []

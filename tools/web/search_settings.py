@@ -21,14 +21,12 @@ environment variable that is used if the settings lack the key; empty if there i
 """
 
 
-def _setup(name: ProviderName) -> str:
-    needs = SEARCH_VARIABLES[name]
-    keys = " and ".join(f"web.search.{name}.{key}" for key in needs)
-    variables = " and ".join(filter(None, needs.values()))
-    return f"{keys} (or {variables})" if variables else f"{keys}, the address of an instance that answers in JSON"
-
-
-SETUP: Mapping[str, str] = {name: _setup(name) for name in SEARCH_VARIABLES}
+SETUP: Mapping[str, str] = {
+    name: " and ".join(f"web.search.{name}.{key}" for key in needs)
+    + (f" (or {' and '.join(needs.values())})" if all(needs.values()) else "")
+    + (", the address of an instance that answers in JSON" if name == "searxng" else "")
+    for name, needs in SEARCH_VARIABLES.items()
+}
 """The settings that each provider needs, in words."""
 
 

@@ -33,8 +33,7 @@ _ACTIVE_TAG = re.compile(
 _ESCAPES = {"<": "&lt;", "[": "&#91;"}
 
 # Characters that a person would not see: control characters, changes of the writing direction, and characters without a
-# visible shape. Joiners are kept, because Persian and Indic texts need them. Variation selectors are kept, because
-# emoji need them.
+# visible shape. Joiners (for Persian and Indic texts) and variation selectors (for emoji) are kept.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"

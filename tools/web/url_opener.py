@@ -2,8 +2,7 @@
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
 be allowed. The connection goes to one of these addresses, and TLS still verifies the host's name. Each redirect is a
-new request with all checks. The opener adds no cookies, no credentials and no secrets from the environment, and uses
-no proxies, because `exchange` supports none of this.
+new request with all checks. There are no cookies, credentials, proxies or secrets from the environment (`exchange`).
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ def system_trust() -> ssl.SSLContext:
 
 
 class UrlOpener:
-    """Opens URLs that the rules allow. No connection is kept between requests, so there is nothing to close.
-
-    `trust` creates the TLS settings. It is called once, on first use.
-    """
+    """Opens URLs that the rules allow. No connection is kept. `trust` creates the TLS settings on first use."""
 
     def __init__(
         self,
@@ -103,9 +99,8 @@ class UrlOpener:
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
         """Send a request and read the response. Cancellation closes the connection.
 
-        Raises:
-            ToolError: `web_refused` if the address may not be opened, and nothing was sent to it; `web_unreachable` if
-                no HTTP response arrives in time; `web_fetch_processing_error` if the response cannot be decompressed.
+        Raises a `ToolError`: `web_refused` if the address may not be opened, and nothing was sent to it, or an error of
+        `exchange`.
         """
         try:
             target = parse_url(request.url)
@@ -173,9 +168,8 @@ class UrlOpener:
                         raise _redirect_error(target, f"'{brief(onward.url)}', but {limit_note}")
                     target = onward
                     continue
-                # Consent and permission rules covered only the requested host. A redirect to another host is not
-                # followed, even if that host only adds `www.`. Ask the guard, so that the model does not try an
-                # address that would be refused.
+                # Consent and rules covered only the requested host, so a redirect to another one (even `www.`) is not
+                # followed. Ask the guard, so that the model does not try an address that would be refused.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -310,5 +311,7 @@ def test_any_bytes_get_some_text(data: bytes) -> None:
     ],
 )
 def test_encodings_are_found_by_any_of_their_names(name: str, published: str | None) -> None:
-    found = encoding_named(name)
-    assert (found.name if found is not None else None) == published
+    found = None
+    with suppress(ToolError):
+        found = encoding_named(name).name
+    assert found == published

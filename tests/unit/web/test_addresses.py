@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import each_of
-from tools.web.address_guard import PrivateHosts, is_closed_name, is_public
+from tools.web.address_guard import PrivateHosts, UrlTarget, is_closed_name, is_public
 
 PRIVATE = (  # noqa: SIM905 - as a list it would be fifty lines
     "0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 127.0.0.1 127.255.255.254 169.254.169.254 "
@@ -131,7 +131,7 @@ def test_private_addresses_are_opened_by_address_and_network(
 @pytest.mark.requirement("web.private")
 def test_an_entry_with_a_port_opens_that_port() -> None:
     hosts = PrivateHosts(["localhost:3000", "127.0.0.1:4000", "other"])
-    assert hosts.opens_port("localhost", 3000)
-    assert hosts.opens_port("127.0.0.1", 4000)
-    assert not hosts.opens_port("localhost", 4000)
-    assert not hosts.opens_port("other", 3000)
+    assert hosts.opens_port(UrlTarget("http", "localhost", 3000, "/"))
+    assert hosts.opens_port(UrlTarget("http", "127.0.0.1", 4000, "/"))
+    assert not hosts.opens_port(UrlTarget("http", "localhost", 4000, "/"))
+    assert not hosts.opens_port(UrlTarget("http", "other", 3000, "/"))

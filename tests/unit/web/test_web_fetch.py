@@ -287,7 +287,7 @@ async def test_nobody_pages_through_what_somebody_else_has_fetched(context: Tool
 @pytest.mark.requirement("web.fetch.paging")
 async def test_cache_are_few_short_and_forgotten_in_time(context: ToolContext) -> None:
     now = 0.0
-    cache = PageCache(seconds=10, pages=2, chars=10_000, clock=lambda: now)
+    cache = PageCache(seconds=10, max_pages=2, max_chars=10_000, clock=lambda: now)
     plain = {"Content-Type": "text/plain"}
     answers = {f"/{n}": answer(str(n) * 4_000, headers=plain) for n in range(4)}
     async with web_server({**answers, "/big": answer("x" * 20_000, headers=plain)}) as site:

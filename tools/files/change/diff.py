@@ -21,15 +21,13 @@ MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# How many characters of the differences in one line to show. This number is divided equally among the differences; a
-# difference that is longer than its share is reduced to its beginning and end
+# Characters of the differences in one line to show, shared equally; a longer difference is reduced to its two ends
 MAX_CHANGED_CHARS = 12_000
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
-# Limit on the word comparisons in one line during all searches for such places; beyond it, the rest of the line counts
-# as one difference
+# Limit on the word comparisons in one line to find such places; beyond it, the rest of the line is one difference
 _MAX_SYNC_WORK = 1_000_000
 # How many characters of a long line to show: at its beginning, on each side of a difference, and at its end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
@@ -58,12 +56,9 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the numbers of the changed lines in the new text, as in `lines 3-5, 9`.
-
-    For a deletion, the number is that of the line after it.
-    """
+    """Return the numbers of the changed lines in the new text (for a deletion, of the next line): `lines 3-5, 9`."""
     runs: list[list[int]] = []
-    number = 0
+    number, rest = 0, ""
     for line in diff.hunks.split("\n"):
         if header := _HUNK.match(line):
             number = int(header[1]) + (header[2] == "0")
@@ -73,16 +68,13 @@ def changed_lines(diff: Diff) -> str:
             elif len(runs) < MAX_LISTED_RUNS:
                 runs.append([number, number])
             else:
-                return f"{_line_ranges(runs)} and more"
+                rest = " and more"
+                break
             number += line[0] == "+"
         else:
             number += 1
-    return _line_ranges(runs)
-
-
-def _line_ranges(runs: list[list[int]]) -> str:
     lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
-    return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
+    return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}{rest}" if lines else ""
 
 
 # Appended to a last line that has no ending, so that it differs from the same line with an ending
@@ -141,15 +133,11 @@ def unified_diff(old: str | None, new: str) -> Diff:
 
     first = line_start_before(old_text, start, CONTEXT_LINES, separator)
     leading_context = _lines(old_text[first:start], separator)
-    trailing_context = _lines(
-        old_text[old_stop : line_start_after(old_text, old_stop, CONTEXT_LINES, separator)], separator
-    )
+    last = line_start_after(old_text, old_stop, CONTEXT_LINES, separator)
+    trailing_context = _lines(old_text[old_stop:last], separator)
     old_lines, new_lines = _lines(old_region, separator), _lines(new_region, separator)
-    changes = [
-        (a + len(leading_context), b + len(leading_context), c + len(leading_context), d + len(leading_context))
-        for tag, a, b, c, d in difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes()
-        if tag != "equal"
-    ]
+    opcodes, shift = difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes(), len(leading_context)
+    changes = [(a + shift, b + shift, c + shift, d + shift) for tag, a, b, c, d in opcodes if tag != "equal"]
     removals = sum(old_end - old_start for old_start, old_end, _, _ in changes)
     additions = sum(new_end - new_start for _, _, new_start, new_end in changes)
     groups: list[list[_Change]] = []
@@ -160,9 +148,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
             groups.append([change])
     base = old_text.count(separator, 0, first)
     sides = [*leading_context, *old_lines, *trailing_context], [*leading_context, *new_lines, *trailing_context]
-    return _truncate(
-        chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups), additions, removals
-    )
+    hunks = chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups)
+    return _truncate(hunks, additions, removals)
 
 
 def _common_prefix(old: str, new: str) -> int:
@@ -178,7 +165,6 @@ def _common_prefix(old: str, new: str) -> int:
 
 
 def _common_suffix(old: str, new: str, limit: int) -> int:
-    """Return the length of the common suffix, up to a limit."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -216,10 +202,7 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Format a range of line positions, counted from 0, for a hunk header, in which lines are counted from 1.
-
-    An empty range is given as the line before it.
-    """
+    """Convert line positions, counted from 0, for a hunk header: counted from 1; if empty, the line before them."""
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"
@@ -229,9 +212,8 @@ def _diff_lines(mark: str, lines: list[str], counterparts: list[str] | None, sep
     """Yield lines of a hunk. A long line is reduced to its differences from the line at its index in `counterparts`."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, counterpart in zip_longest(lines, (counterparts or [])[: len(lines)]):
-        visible_line = (
-            line if len(line) <= MAX_LINE_CHARS else _shorten(line, line if counterparts is None else counterpart or "")
-        )
+        other_line = line if counterparts is None else counterpart or ""
+        visible_line = line if len(line) <= MAX_LINE_CHARS else _shorten(line, other_line)
         yield f"{mark}{visible_line}\n" if visible_line.endswith(_NO_ENDING) else f"{mark}{visible_line}{ending}"
 
 

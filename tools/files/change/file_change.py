@@ -1,9 +1,7 @@
-"""Changes one file: plans the change, asks the user about it, checks the file again, and writes it.
+"""Changes one file: checks that it is what the model and the user saw, locks out other writers, and writes it.
 
-Other modules of this package plan most changes: `text_edit` for `edit`, `notebook_change` for `notebook_edit`, and
-`revert` for undo. This module does what all of them need: it checks that the file is what the model and the user saw,
-locks out other writers, then makes, records and reports the change. The simplest change is planned at the end of the
-module: for `write_file`, new content with the encoding and line endings of the old content.
+`text_edit`, `notebook_change` and `revert` plan most changes. The change of `write_file` is planned at the end of this
+module: new content with the encoding and line endings of the old content.
 """
 
 from __future__ import annotations
@@ -83,7 +81,6 @@ class TargetFile:
 
     @property
     def seen(self) -> SeenFile | None:
-        """Return the file as the client last saw it, or `None`."""
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def refuse_look_alike(self) -> None:
@@ -98,11 +95,8 @@ class TargetFile:
             not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
         ):
             return
-        instruction = (
-            "repeat the call"
-            if reads is not None
-            else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
-        )
+        quoted_name = exact_path(location.name, is_quoted=True)
+        instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "
@@ -110,24 +104,18 @@ class TargetFile:
         )
 
 
+@dataclass(eq=False, repr=False)
 class FileSnapshot:
     """The current state of a file. `data` and `identity` are `None` if the file does not exist."""
 
-    def __init__(
-        self,
-        target: TargetFile,
-        data: bytes | None = None,
-        identity: FileIdentity | None = None,
-        digest: str | None = None,
-    ) -> None:
-        self.target = target
-        self.data = data
-        self.identity = identity
-        self._digest = digest
+    target: TargetFile
+    data: bytes | None = None
+    identity: FileIdentity | None = None
+    known_sha256: str | None = None  # the digest, if an earlier read of the same file has computed it
 
     @cached_property
     def sha256(self) -> str | None:
-        return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
+        return self.known_sha256 if self.known_sha256 or self.data is None else hashlib.sha256(self.data).hexdigest()
 
     @cached_property
     def hidden_by(self) -> str | None:
@@ -240,10 +228,7 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode text in an encoding that covers all of Unicode, or that is known to represent this text.
-
-    Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
-    """
+    """Encode text in an encoding that can represent it, but refuse lone surrogates (`invalid_tool_params`)."""
     try:
         return encode(text, encoding)
     except UnicodeEncodeError as error:
@@ -275,7 +260,7 @@ class FileChange(ABC):
     @property
     @abstractmethod
     def sentence(self) -> str:
-        """Describe what was done."""
+        """What was done."""
 
     @property
     @abstractmethod
@@ -296,11 +281,6 @@ class FileChange(ABC):
         eol = eol_style(self.text)
         size = len(self.data)
         return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that this plan occupies, in bytes."""
-        return len(self.data) + len(self.snapshot.data or b"")
 
     @property
     def state(self) -> str:
@@ -346,14 +326,11 @@ def make_change(
     answer: Answer | None,
     confirmed_state: str | None,
 ) -> ToolResult:
-    """Make a change, and record the file as seen by this client. Blocking.
+    """Make a change, and record the file as seen by this client. Blocking. After a `ToolError`, nothing has changed.
 
     `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
     while other writers are locked out. Its arguments are the new text, and whether the user wrote that text.
     `confirmed_state` is the state of the file that the user saw.
-
-    Raises:
-        ToolError: The change cannot be made. The old content is intact.
     """
     location = target.location
     text, is_users = settled_text(proposal, answer)
@@ -378,8 +355,9 @@ def make_change(
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
-                    outcome = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
-                    identity, links_broken = outcome.identity, outcome.links_broken
+                    identity, links_broken = replace_file(
+                        target.workspace, location, change.data, identity, mode=change.mode
+                    )
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data, snapshot.data)
     return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
@@ -440,14 +418,8 @@ def _result(
 
 @dataclass(slots=True)
 class ChangeRecord:
-    """The journal's record of a change."""
-
     number: int | None = None  # the change's number, by which it can be undone
-    failure: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
-
-    @property
-    def notes(self) -> list[str]:
-        return [f"This change cannot be undone. {self.failure}"] if self.failure else []
+    notes: tuple[str, ...] = ()  # says why the change cannot be undone, if recording failed
 
 
 @contextmanager
@@ -465,7 +437,7 @@ def record_change(
     try:
         record.number = author.journal.add(new, author.client, author.tool)
     except JournalError as error:
-        record.failure = error.message
+        record.notes = (f"This change cannot be undone. {error.message}",)
     try:
         yield record
     except BaseException:
@@ -475,11 +447,8 @@ def record_change(
 
 
 def about_broken_links(count: int) -> str:
-    """Say how many other hard links of a file keep the old content."""
-    return (
-        f"The old content is still available under {count} other "
-        f"{'name (a hard link)' if count == 1 else 'names (hard links)'} of the file."
-    )
+    names = "name (a hard link)" if count == 1 else "names (hard links)"
+    return f"The old content is still available under {count} other {names} of the file."
 
 
 def truncate(text: str, size: int = SHOWN_BYTES) -> str:
@@ -515,12 +484,7 @@ class WholeFileWrite(FileChange):
 
 
 def plan_write(
-    target: TargetFile,
-    content: str,
-    *,
-    expected_sha256: str | None = None,
-    encoding: str | None = None,
-    is_users: bool = False,
+    target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
     """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
     location = target.location

@@ -55,8 +55,6 @@ AND NOT EXISTS (SELECT 1 FROM change WHERE before = sha256) AND NOT EXISTS (SELE
 
 @dataclass(frozen=True, slots=True)
 class JournaledChange:
-    """A change to one file, as recorded."""
-
     id: int
     time: float  # seconds since the epoch
     client: str  # the client's name, from `client_name`
@@ -246,11 +244,9 @@ class Journal:
                 if not isinstance(error, sqlite3.Error | OSError | TypeError):
                     raise
                 # The system's own message is not shown, because it may contain paths.
-                reason, is_damaged = "The change journal cannot be opened or written.", False
-                code = (
-                    sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
-                )
-                match code & 0xFF if code is not None else None:  # the higher bits belong to the extended code
+                is_damaged = False
+                code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", 0)
+                match code & 0xFF:  # the higher bits belong to the extended code
                     case sqlite3.SQLITE_FULL:
                         reason = "The change journal cannot be written: no space is left."
                     case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -261,11 +257,10 @@ class Journal:
                     case _ if isinstance(error, NotADirectoryError):
                         reason = f"The change journal cannot be used: {error.strerror}."
                     case _:
-                        pass
+                        reason = "The change journal cannot be opened or written."
                 raise JournalError(reason, is_damaged=is_damaged) from None
 
     def _open(self) -> sqlite3.Connection:
-        """Open the database, and create it if it is missing."""
         import sqlite3  # noqa: PLC0415 - loaded on first use
 
         try:
@@ -303,10 +298,7 @@ class Journal:
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest changes until none is too old and the journal is small enough.
-
-        Never delete the newest change.
-        """
+        """Delete the oldest changes, but not the newest one, until none is too old and the journal is small enough."""
         since = time.time() - self._max_seconds
         query = """
             SELECT id, time,

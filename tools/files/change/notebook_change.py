@@ -62,13 +62,7 @@ class NotebookEdit(FileChange):
 
 
 def plan_notebook_edit(
-    target: TargetFile,
-    source: str,
-    *,
-    cell_id: str | None,
-    cell_type: str | None,
-    mode: EditMode,
-    is_users: bool = False,
+    target: TargetFile, source: str, *, cell_id: str | None, cell_type: str | None, mode: EditMode, is_users: bool
 ) -> NotebookEdit:
     """Plan a change to one cell. Writes nothing. `is_users` is as in `plan_edit`.
 
@@ -114,9 +108,8 @@ def plan_notebook_edit(
         cell = mapping(notebook.cells[number].value)
         old_source, cell_name, count = source_of(cell), names[number], len(names)
         if not is_users and (line := first_omission(source, old_source, path=location.path)) is not None:
-            raise placeholder_error(
-                "notebook_edit", f"'{line}' in 'new_source'", "Give the complete source of the cell."
-            )
+            advice = "Give the complete source of the cell."
+            raise placeholder_error("notebook_edit", f"'{line}' in 'new_source'", advice)
         cell_type = cell_type or _type_of(cell)
         if source == old_source and cell_type == _type_of(cell):
             raise ToolError(
@@ -188,9 +181,8 @@ def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: 
     is_code = cell_type == "code"
     key = "input" if is_code and notebook.major < 4 else "source"
     old_source = cell.find("source") or cell.find("input")
-    in_line = (
-        old_source is not None and len(old_source.raw) > 2 and "\n" not in old_source.raw and "\r" not in old_source.raw
-    )
+    old_raw = old_source.raw if old_source is not None else ""
+    in_line = len(old_raw) > 2 and "\n" not in old_raw and "\r" not in old_raw
     raw = layout.written(_lines(source, old_source.value if old_source else None), 1, in_one_line=in_line)
     if old_source is None:
         old_source = _set_member(cell, layout, key, source)
@@ -211,17 +203,14 @@ def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: 
             outputs.raw = "[]"
         if execution_count is not None:
             execution_count.raw = "null"
-        dropped_keys = ["attachments", "level"] if changes_type else []
-    else:
-        dropped_keys = (
-            ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes_type else []
-        )
-    cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
+    if changes_type:
+        of_code = ("outputs", "execution_count", "prompt_number", "collapsed", "language")
+        dropped_keys = ("level", "attachments") if is_code else ("level", *of_code)
+        cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
     return cell.within(notebook.text), bool(old_cell.get("outputs"))
 
 
 def _set_member(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
-    """Set a member of a cell, or add it after the other members."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
         part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)

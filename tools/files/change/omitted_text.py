@@ -63,11 +63,8 @@ _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 def first_omission(new: str, old: str | None, exempt_text: str | None = None, *, path: str = "") -> str | None:
     """Return the first line that is a placeholder for old lines that the new text lacks.
 
-    Args:
-        new: The text to be written.
-        old: The text that it replaces, or `None` if the old text must not influence the result.
-        exempt_text: Text whose lines are never reported; by default, `old`.
-        path: The path of the file. In Markdown, `#` begins a heading.
+    `old` is `None` if the old text must not influence the result. Lines of `exempt_text` (by default, `old`) are never
+    reported. In Markdown files, by their `path`, `#` begins a heading.
     """
     lower_text = new.lower()
     hints = [hint for hint in _HINTS if hint in lower_text]
@@ -114,10 +111,7 @@ def first_omission(new: str, old: str | None, exempt_text: str | None = None, *,
 
 
 def placeholder_error(tool: str, line: str, advice: str) -> InvalidToolParamsError:
-    """Return the error for a line that `first_omission` found.
-
-    `line` is the line in quotes, which may be followed by the parameter that contains it.
-    """
+    """Return the error for a `line` from `first_omission`, in quotes, perhaps with the parameter that contains it."""
     problem = f"the line {line} is a placeholder for omitted text; writing it would delete that text. {advice}"
     return InvalidToolParamsError(tool, problem)
 

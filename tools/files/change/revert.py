@@ -44,10 +44,8 @@ class ChangeUndo(FileChange):
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
             return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
-        return (
-            f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; "
-            f"now {self.content_summary}."
-        )
+        effect = f"+{diff.added} -{diff.removed} lines; now {self.content_summary}"
+        return f"Change {self.change.id} was undone in {path}: {effect}."
 
     @property
     def state(self) -> str:
@@ -71,9 +69,10 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     Without a number, a change is skipped if its file already has the old content, for example because the write was
     interrupted.
     """
-    is_named = number is not None
-    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=not is_named)
-    if is_named and not changes:
+    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=number is None)
+    if number is not None and changes:
+        return changes[0]
+    if number is not None:
         reason, advice = "another client's, or too old", "use list_changes"
         if client is None:
             reason, advice = "another workspace's, or too old", "run coretools-mcp changes"
@@ -84,7 +83,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
         )
     for change in changes:
         try:
-            if is_named or take_snapshot(target_of(change, workspace, None, AbortSignal())).sha256 != change.before:
+            if take_snapshot(target_of(change, workspace, None, AbortSignal(), None)).sha256 != change.before:
                 return change
         except ToolError:
             return change  # the undo of this change will fail and give the reason
@@ -94,16 +93,9 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
 
 
 def target_of(
-    change: JournaledChange,
-    workspace: Workspace,
-    reads: ReadLedger | None,
-    signal: AbortSignal,
-    author: Author | None = None,
+    change: JournaledChange, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None
 ) -> TargetFile:
-    """Return the file of a change, without following symlinks.
-
-    Raises a `ToolError` if the file is hidden from agents or must not be written.
-    """
+    """Return the file of a change, not following symlinks. Raises a `ToolError` if agents may not see or write it."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
     # Agents must not see the old content, but the user can undo the change.
@@ -114,13 +106,10 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """Plan the undo of a change. Writes nothing. Blocking.
+    """Plan the undo of a change. Writes nothing. Blocking. Raises a `ToolError` if the change cannot be undone.
 
-    `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
-
-    Raises:
-        ToolError: `file_changed_since_read`, with the differences, if the file has changed since then, or another
-            code if the change cannot be undone for another reason.
+    If the file has changed since then, the error is `file_changed_since_read`, with the differences. `client` is the
+    caller's name in the journal, or `None` for the user, who sees the changes of all clients.
     """
     location = target.location
     path = location.shown
@@ -163,10 +152,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
     """Plan an undo for the user: of the change with this number or, without a number, of the last change by any client.
 
-    Blocking.
-
-    Raises:
-        ToolError: There is no such change, or it cannot be undone.
+    Blocking. Raises a `ToolError` if there is no such change, or if it cannot be undone.
     """
     change = find_change(journal, None, workspace, number)
     author = Author(journal, change.client, "undo")
@@ -208,12 +194,9 @@ def _explain_later_changes(
     """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
     message = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_EXAMINED, path=change.path, only_undoable=True)
-    later = [later_change for later_change in of_file if later_change.id > change.id]
+    later = [entry for entry in of_file if entry.id > change.id]
     # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
-    names = [
-        f"change {later_change.id}" if client in (None, later_change.client) else "another client"
-        for later_change in later
-    ]
+    names = [f"change {entry.id}" if client in (None, entry.client) else "another client" for entry in later]
     if names:
         message += f" The file was changed again by {', '.join(name for name, _ in groupby(names))}: "
         if "another client" in names:
@@ -231,7 +214,6 @@ def _explain_later_changes(
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
-    """Return a change as JSON, with its number under `id_key`."""
     return {
         id_key: change.id,
         "time": change.time,
@@ -245,7 +227,6 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
 
 
 def describe_changes(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
-    """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
     from datetime import datetime  # noqa: PLC0415 - loaded on first use
 
     lines: list[str] = []

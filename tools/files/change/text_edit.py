@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -75,25 +76,14 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return (
-                f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, "
-                f"{self.content_summary}."
-            )
+            lines = "1 line" if diff.added == 1 else f"{diff.added} lines"
+            return f"Created the new file {path}: {lines}, {self.content_summary}."
         replacements = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
 
     @property
     def result_fields(self) -> dict[str, Any]:
-        """How the text matched, and as many of the changed places as fit into `SHOWN_BYTES`."""
-        return {
-            "replacements": len(self.spans),
-            "strategy": self.match.strategy.value if self.match is not None else None,
-            "lines": list(self.lines),
-            "regions": self._regions(),
-        }
-
-    def _regions(self) -> list[dict[str, Any]]:
-        """Return the lines around each change, after the edit. Overlapping regions are merged."""
+        """How the text matched, and as many of the changed places, with lines around them, as fit in `SHOWN_BYTES`."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0
@@ -118,7 +108,8 @@ class TextEdit(FileChange):
             excerpt = truncate(Decoded(lines, self.encoding).shown(), room)
             room -= len(excerpt.encode("utf-8", "replace"))
             regions.append({"first": line, "last": line + lines.count(separator), "text": excerpt})
-        return regions
+        strategy = self.match.strategy.value if self.match is not None else None
+        return {"replacements": len(self.spans), "strategy": strategy, "lines": list(self.lines), "regions": regions}
 
 
 def plan_edit(
@@ -126,11 +117,11 @@ def plan_edit(
     old_string: str,
     new_string: str,
     *,
-    replace_all: bool = False,
-    expected_replacements: int | None = None,
-    expected_sha256: str | None = None,
-    encoding: str | None = None,
-    is_users: bool = False,
+    replace_all: bool,
+    expected_replacements: int | None,
+    expected_sha256: str | None,
+    encoding: str | None,
+    is_users: bool,
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
@@ -251,8 +242,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # For an exact match, insert `new` unchanged if carriage returns were given explicitly in `old`, or if `new` has no
-    # line breaks to adapt.
+    # For an exact match, insert `new` unchanged if `old` has carriage returns, or if `new` has no line breaks to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -324,10 +314,7 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
 
     The result depends on the leading lines that `old` and `new` have in common, apart from indentation. The first
     different line of `new` is examined too if it is indented like the corresponding line of the file, and if it is
-    the first line or its indentation does not occur in `old`.
-
-    Raises:
-        ToolError: `new` has neither the indentation of the file nor that of `old`.
+    the first line or its indentation does not occur in `old`. Raises a `ToolError` if `new` has neither indentation.
     """
     old_indentations = {indentation_of(line) for line in old}
     # For each examined line: whether it is indented like `old`, and whether it is indented like the file
@@ -354,14 +341,8 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     """Return the lengths of the common prefix, and of the common suffix of the rest."""
-    shortest = min(len(old), len(new))
-    head = 0
-    while head < shortest and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    return head, tail
+    head = [*map(eq, old, new), False].index(False)
+    return head, [*map(eq, reversed(old[head:]), reversed(new[head:])), False].index(False)
 
 
 def _reindent(line: str, indentations: dict[str, str]) -> str:
@@ -372,8 +353,7 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
     content = line[len(indentation) :]
     base = max((base for base in indentations if indentation.startswith(base)), key=len, default=None)
     if base is None:
-        # The line is less indented than every line of old_string. If the file's indentation ends with the missing white
-        # space, remove that white space.
+        # Less indented than all of old_string: remove the missing white space if the file's indentation ends with it.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(indentation) if shortest.startswith(indentation) else ""
         return indentations[shortest].removesuffix(missing) + content
@@ -411,15 +391,12 @@ def check_count(
     text: str,
     old_string: str,
     match: TextMatch,
-    lines: Sequence[int],
+    lines: Sequence[int],  # line numbers of at least the first `MAX_LISTED_LINES` matches
     *,
     expected: int | None,
     replaces_all: bool,
 ) -> None:
-    """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
-
-    `lines` contains the line numbers of the matches, at least of the first `MAX_LISTED_LINES` matches.
-    """
+    """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`)."""
     count = len(match.spans)
     places = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
     if count > MAX_LISTED_LINES:
@@ -493,16 +470,14 @@ def not_found(
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
     """Yield a sentence about each likely mistake in `old` and each skipped comparison."""
-    for name, is_too_large in (
-        ("The file", haystack.too_large_for_relaxed),
-        ("old_string", is_too_large_for_relaxed(old)),
-    ):
+    is_old_too_large = is_too_large_for_relaxed(old)
+    for name, is_too_large in (("The file", haystack.too_large_for_relaxed), ("old_string", is_old_too_large)):
         if is_too_large:
             yield (
                 f"{name} is too large for inexact comparisons (look-alike characters, trailing white space, "
                 "indentation), so they were skipped. Copy the text exactly."
             )
-    if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
+    if len(old) > MAX_CHARS or is_old_too_large:
         return
     text, old_lf, new_lf = _lf_head(haystack, MAX_CHARS), to_lf(old), to_lf(new)
 
@@ -563,7 +538,6 @@ def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
 
 
 def _join_words(haystack: Haystack, text: str) -> str:
-    """Return the words of `text`, joined by single spaces."""
     parts: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):
@@ -594,8 +568,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     old_lines = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Among all runs of as many lines as `old` has, find the run that contains the most text from lines of `old`,
-    # whatever their order.
+    # Among all runs of as many lines as `old` has, find the one with the most text from lines of `old`, in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in old_lines if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 
@@ -67,6 +67,7 @@ def no_checkpoint() -> None:
     """Do nothing. Serves as the checkpoint for work that cannot be cancelled."""
 
 
+@dataclass(eq=False, repr=False)
 class Haystack:
     """A file's text, and other forms of it that are created on demand.
 
@@ -74,13 +75,12 @@ class Haystack:
     checkpoint between its steps. The checkpoint can raise an exception to stop the search.
     """
 
-    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = no_checkpoint) -> None:
-        self.text = text
-        self.encoding = encoding
-        self.checkpoint = checkpoint
-        # Positions are usually requested in order, so counting continues from the previous position.
-        self._mapped = (0, 0)
-        self._numbered = (0, 1)
+    text: str
+    encoding: Encoding = UTF_8
+    checkpoint: Callable[[], None] = no_checkpoint
+    # Positions are usually requested in order, so counting continues from the previous position.
+    _mapped: tuple[int, int] = field(default=(0, 0), init=False)
+    _numbered: tuple[int, int] = field(default=(0, 1), init=False)
 
     @cached_property
     def has_returns(self) -> bool:
@@ -148,10 +148,7 @@ class Haystack:
 
 
 def find_match(haystack: Haystack, old: str) -> TextMatch | None:
-    """Return the matches of the first strategy that has any. `old` must not be empty.
-
-    The strategies after `FINAL_NEWLINE` are skipped if either text is too large.
-    """
+    """Return the matches of the first strategy that has any. `old` must not be empty."""
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
         if spans:
@@ -232,10 +229,7 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
 
 
 def find_text(text: str, needle: str, start: int = 0, checkpoint: Callable[[], None] = no_checkpoint) -> int:
-    """Like `text.find`, but in pieces, because one search in a large text would block all other work.
-
-    The checkpoint is called before each piece and can raise an exception to stop the search.
-    """
+    """Like `text.find`, but with a checkpoint before each piece, so that other work can run during a long search."""
     # A step must be at least as long as `needle`, so that the time is linear.
     step = max(PIECE_CHARS, len(needle))
     while start <= len(text) - len(needle):

@@ -76,10 +76,7 @@ def lock_folder(folder: Folder) -> Generator[None]:
     """Briefly lock out other threads and servers while files in a folder are created and renamed.
 
     Threads of this process take turns: only one at a time tries to get the lock shared with other processes. On file
-    systems without locks, other processes are not locked out.
-
-    Raises:
-        OSError: `EBUSY` if other threads or processes have held the lock for `BUSY_SECONDS`.
+    systems without locks, other processes are not locked out. After `BUSY_SECONDS`, raises an `OSError` (`EBUSY`).
     """
     descriptor = folder.descriptor
     if descriptor is None:
@@ -192,9 +189,8 @@ def _find_leftovers(folder: Folder) -> list[str]:
             del _last_searched[next(iter(_last_searched))]
     names: list[str] = []
     try:
-        names = folder.names()
-    except OSError:
-        pass  # a folder without read permission
+        with suppress(OSError):  # a folder without read permission
+            names = folder.names()
     finally:
         if len(names) < LARGE_FOLDER:
             with _guard:
@@ -219,18 +215,15 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         os.chmod(folder.entry_path(temporary.name), mode)
         return
     info = os.fstat(descriptor)
-    keeps_group = True
-    if info.st_gid != old_info.st_gid:
-        try:
+    try:
+        if info.st_gid != old_info.st_gid:
             os.fchown(descriptor, -1, old_info.st_gid)
-        except PermissionError:
-            keeps_group = False
-    if not keeps_group:
+        if info.st_uid != old_info.st_uid:
+            with suppress(PermissionError):
+                os.fchown(descriptor, old_info.st_uid, -1)
+    except PermissionError:  # for the group
         # Members of another group must not be given access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
-    elif info.st_uid != old_info.st_uid:
-        with suppress(PermissionError):
-            os.fchown(descriptor, old_info.st_uid, -1)
     if sys.platform == "linux":
         attributes: dict[str, bytes] = {}
         with suppress(OSError):
@@ -244,9 +237,8 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         inherited_names: list[str] = []
         with suppress(OSError):
             inherited_names = os.listxattr(descriptor)
-        # Attributes inherited from the folder (a default access control list) could give others access to the file. It
-        # is acceptable to lose other attributes, but without its own access control list, the file would be accessible
-        # to too many users.
+        # Attributes inherited from the folder (a default access control list) could give others access to the file.
+        # Other attributes may be lost, but without its own access control list, too many users could access the file.
         for attribute in inherited_names:
             if attribute not in attributes and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
@@ -262,23 +254,17 @@ _RENAME_NOREPLACE = 1
 
 
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
-    """Rename within a folder.
-
-    If `replacing` is false and `target` exists, raises an `OSError` with `EEXIST`, if the system supports this.
-    """
-    rename_new = None if replacing or folder.descriptor is None else _rename_new()
-    if rename_new is None or not rename_new(folder.descriptor, source, target):
-        os.replace(
-            folder.entry_path(source),
-            folder.entry_path(target),
-            src_dir_fd=folder.descriptor,
-            dst_dir_fd=folder.descriptor,
-        )
+    """Rename within a folder. If not `replacing`, an existing `target` is an error (`EEXIST`), where supported."""
+    descriptor = folder.descriptor
+    rename_new = None if replacing or descriptor is None else _rename_new()
+    if rename_new is None or not rename_new(descriptor, source, target):
+        source_path, target_path = folder.entry_path(source), folder.entry_path(target)
+        os.replace(source_path, target_path, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return a function that renames a file without replacing another file, or `None` if the system lacks the call.
+    """Return a function that renames a file without replacing another one, or `None` if the system lacks the call.
 
     The function returns False if the file system does not support such a rename.
     """
@@ -337,12 +323,6 @@ def replace_private_file(
             disk.sync(folder.descriptor)  # flush the new name
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    identity: FileIdentity
-    links_broken: int  # how many hard links still have the old content, usually 0
-
-
 def replace_file(
     workspace: Workspace,
     location: Location,
@@ -351,15 +331,13 @@ def replace_file(
     disk: Disk = REAL_DISK,
     *,
     mode: int | None = None,
-) -> WriteResult:
+) -> tuple[FileIdentity, int]:
     """Write a whole file, and create missing folders above it.
 
-    `expected` is the fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode
-    of a new file, regardless of the umask.
-
-    Raises:
-        ToolError: `file_changed_since_read` if the file is not as expected, or another code if it cannot be
-            written. In every case the old content is intact, and no temporary file is left.
+    Returns the new file's identity, and how many hard links still have the old content, usually 0. `expected` is the
+    fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode of a new file,
+    regardless of the umask. After a `ToolError` (`file_changed_since_read` if the file is not as expected), the old
+    content is intact, and no temporary file is left.
     """
     name = os.path.basename(location.path)
     try:
@@ -393,7 +371,7 @@ def replace_file(
             if folder.descriptor is not None:
                 with suppress(OSError):  # the file is complete even if the new name is not yet on the disk
                     disk.sync(folder.descriptor)
-            return WriteResult(identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0)
+            return identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
@@ -405,11 +383,7 @@ def replace_file(
 
 
 def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:
-    """Remove a file if it still has the fingerprint `expected`. The folders above it are kept.
-
-    Raises:
-        ToolError: `file_changed_since_read` if the file has changed, or another code if it cannot be removed.
-    """
+    """Remove a file, but not the folders above it. Raises a `ToolError` if its fingerprint is not `expected`."""
     name = os.path.basename(location.path)
     try:
         with workspace.folder_to_write_in(location) as folder, lock_folder(folder):
