@@ -18,8 +18,8 @@ from tests.people import Person
 from tests.processes import CEILING, needs_proc, until_ended
 from tests.tables import all_cases
 from tests.waiting import until
-from tools.agents import DEPTH_VARIABLE, AgentAnswer, AgentCommand, read_answer
-from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
+from tools.agents import DEPTH_VARIABLE, AgentCommand
+from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool, read_answer
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -352,7 +352,7 @@ async def test_a_long_stream_of_events_still_ends_in_its_answer(agents: Agents) 
 @pytest.mark.requirement("task.json")
 def test_very_deep_json_is_not_an_answer() -> None:
     assert read_answer(b"[" * 100_000, is_whole=True) is None
-    assert read_answer(b'{"text": "\xff"}', is_whole=False) == AgentAnswer("\ufffd")
+    assert read_answer(b'{"text": "\xff"}', is_whole=False) == ("\ufffd", False)
 
 
 REVIEWER = AgentCommand(name="Reviewer", command="review", description="Reads code.")

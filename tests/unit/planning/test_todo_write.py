@@ -60,8 +60,8 @@ async def test_the_new_list_replaces_the_former_one_and_is_returned(context: Too
     assert result.return_display == TodoListDisplay((READ_TODO, WRITE_TODO))
     assert display_block(result.return_display) == "[x] Read\n[>] Write"
     assert stored_todos(lists, context) == (
-        Todo("1", "Read", "completed"),
-        Todo("2", "Write", "in_progress"),
+        Todo(id="1", content="Read", status="completed"),
+        Todo(id="2", content="Write", status="in_progress"),
     )
     result = await write(context, [], lists)
     assert result.llm_content == "The todo list is empty now."

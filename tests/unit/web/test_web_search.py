@@ -23,7 +23,7 @@ from tests.peers.search_server import (
     search_server,
 )
 from tests.people import Person
-from tools.builtin.web_search import WebSearchParams, WebSearchTool
+from tools.builtin.web import WebSearchParams, WebSearchTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -384,7 +384,7 @@ async def test_the_given_opener_sends_the_request(server: SearchServer, context:
 def test_publishing_the_tool_does_not_import_the_search_modules() -> None:
     probe = (
         "import sys\n"
-        "from tools.builtin.web_search import SearchSettings, WebSearchTool\n"
+        "from tools.builtin.web import SearchSettings, WebSearchTool\n"
         "WebSearchTool(SearchSettings(), lambda: None).parameter_schema\n"
         "print(*(name for name in sys.modules if name.startswith(('tools.web', 'httpx', 'httpcore'))))"
     )
