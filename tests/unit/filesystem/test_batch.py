@@ -26,7 +26,7 @@ NAMES = ("a.txt", "b.txt", "c.txt")
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside_folder(tmp_path: Path) -> Path:
     """A folder next to the workspace."""
     folder = tmp_path.resolve() / "outside"
     folder.mkdir()
@@ -106,11 +106,11 @@ def test_a_batch_shows_and_remembers_the_same_as_a_single_read(
 @pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_found_file_that_became_a_link_leading_out_is_skipped(
-    name: str, root: Path, outside: Path, context: ToolContext, candidates: list[Candidate]
+    name: str, root: Path, outside_folder: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
-    (outside / "far.txt").write_text("far away")
+    (outside_folder / "far.txt").write_text("far away")
     (root / "inside" / name).unlink()
-    (root / "inside" / name).symlink_to(outside / "far.txt")
+    (root / "inside" / name).symlink_to(outside_folder / "far.txt")
     batch = read(context, candidates)
     assert batch.read_paths == [file.path for file in candidates if not file.path.endswith(name)]
     [(path, reason)] = batch.skipped
@@ -121,12 +121,12 @@ def test_a_found_file_that_became_a_link_leading_out_is_skipped(
 
 @pytest.mark.requirement("paths.exchanged")
 def test_no_file_is_read_in_a_found_folder_that_became_a_link_leading_out(
-    root: Path, outside: Path, context: ToolContext, candidates: list[Candidate]
+    root: Path, outside_folder: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     for name in NAMES:
-        (outside / name).write_text("far away")
+        (outside_folder / name).write_text("far away")
     (root / "inside").rename(root / "before")
-    (root / "inside").symlink_to(outside)
+    (root / "inside").symlink_to(outside_folder)
     batch = read(context, candidates)
     assert batch.read_paths == [str(root / "z.txt")]
     assert [path for path, _ in batch.skipped] == [str(root / "inside" / name) for name in NAMES]

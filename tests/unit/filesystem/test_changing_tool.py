@@ -51,7 +51,7 @@ async def test_a_cut_diff_is_marked_in_the_question_and_in_the_display(root: Pat
     assert isinstance(result.return_display, FileDiff)
     assert details.truncated
     assert result.return_display.truncated
-    small = tool.validate_tool_params({"file_path": "a.txt", "old_string": "new 5\n", "new_string": "x\n"})
-    details = await tool.should_confirm_execute(small, context)
+    small_edit = tool.validate_tool_params({"file_path": "a.txt", "old_string": "new 5\n", "new_string": "x\n"})
+    details = await tool.should_confirm_execute(small_edit, context)
     assert isinstance(details, EditConfirmation)
     assert not details.truncated

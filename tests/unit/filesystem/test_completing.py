@@ -144,9 +144,9 @@ def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="links and named pipes need POSIX")
 @pytest.mark.requirement("completion.entries")
 def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace(root: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "a.txt").write_text("x")
+    outside_folder = tmp_path / "outside"
+    outside_folder.mkdir()
+    (outside_folder / "a.txt").write_text("x")
     (root / ".coretoolsignore").write_text("hidden.txt\n")
     (root / "folder").mkdir()
     (root / "file.txt").write_text("x")
@@ -154,8 +154,8 @@ def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace
     for name, target in (
         ("l-folder", root / "folder"),
         ("l-file", root / "file.txt"),
-        ("l-out", outside),
-        ("l-out-file", outside / "a.txt"),
+        ("l-out", outside_folder),
+        ("l-out-file", outside_folder / "a.txt"),
         ("l-broken", root / "absent"),
         ("l-circle", root / "l-circle"),
         ("l-hidden", root / "hidden.txt"),

@@ -264,15 +264,15 @@ async def test_a_long_list_is_cut_and_its_pages_have_all_files(root: Path, conte
 
 @pytest.mark.requirement("glob.roots")
 async def test_all_roots_are_searched_once_and_a_path_narrows(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, "a.txt", "inner/b.txt")
-    make(second, "c.txt")
-    workspace = Workspace([str(root), str(root / "inner"), str(second)])
+    make(second_root, "c.txt")
+    workspace = Workspace([str(root), str(root / "inner"), str(second_root)])
     several_roots = replace(context, workspace=workspace)
     result = await run(several_roots, "**/*.txt")
     assert result.structured is not None
     assert result.structured["files"] == sorted(
-        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second / "c.txt")]
+        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second_root / "c.txt")]
     )
     assert "across 3 workspace directories" in str(result.llm_content)
     assert await files(several_roots, "**/*.txt", path="inner") == ["inner/b.txt"]

@@ -390,12 +390,12 @@ async def test_a_result_that_is_too_long_is_cut_and_says_so(root: Path, context:
 async def test_all_roots_are_searched_once_with_absolute_paths(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, {"a.txt": "foo", "inner/b.txt": "foo"})
-    make(second, {"c.txt": "foo"})
-    several_roots = replace(context, workspace=Workspace([str(root), str(root / "inner"), str(second)]))
+    make(second_root, {"c.txt": "foo"})
+    several_roots = replace(context, workspace=Workspace([str(root), str(root / "inner"), str(second_root)]))
     assert sorted(await names(several_roots, "foo")) == sorted(
-        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second / "c.txt")]
+        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second_root / "c.txt")]
     )
 
 

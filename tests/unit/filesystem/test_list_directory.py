@@ -220,11 +220,11 @@ async def test_relative_absolute_escaped_and_aliased_paths_name_the_same_folder(
 
 @pytest.mark.requirement("ls.entries")
 async def test_a_second_root_is_listed(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
-    second.mkdir()
-    (second / "b").write_text("")
-    two_roots = replace(context, workspace=Workspace([str(root), str(second)]))
-    assert entries(await ls(two_roots, str(second))) == ["b"]
+    second_root = tmp_path / "second"
+    second_root.mkdir()
+    (second_root / "b").write_text("")
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    assert entries(await ls(two_roots, str(second_root))) == ["b"]
 
 
 @pytest.mark.requirement("ls.errors")
@@ -247,10 +247,10 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 async def test_a_long_listing_is_cut_and_its_pages_have_all_entries(root: Path, context: ToolContext) -> None:
     for number in range(250):
         (root / f"f{number:03}").write_text("")
-    first = await ls(context)
-    assert lines(first)[0] == f"Listed 250 items in {root}:"
-    assert lines(first)[-1] == "[150 more items not shown; continue with offset=100]"
-    assert str(first.return_display).endswith("(truncated)")
+    first_page = await ls(context)
+    assert lines(first_page)[0] == f"Listed 250 items in {root}:"
+    assert lines(first_page)[-1] == "[150 more items not shown; continue with offset=100]"
+    assert str(first_page.return_display).endswith("(truncated)")
     names: list[str] = []
     offset: int | None = 0
     while offset is not None:

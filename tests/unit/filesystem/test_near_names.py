@@ -100,10 +100,10 @@ async def test_hidden_or_outside_paths_are_neither_suggested_nor_read_as_look_al
     root: Path, context: ToolContext
 ) -> None:
     fill(root, "secret/key.txt", "agents.txt", "caf\u00e9.txt")
-    outside = root.parent / "outside.txt"
-    outside.write_text("outside\n")
-    (root / "user\u2019s.txt").symlink_to(outside)
-    (root / "linked.txt").symlink_to(outside)
+    outside_file = root.parent / "outside.txt"
+    outside_file.write_text("outside\n")
+    (root / "user\u2019s.txt").symlink_to(outside_file)
+    (root / "linked.txt").symlink_to(outside_file)
     (root / ".qwenignore").write_text("agents.txt\n")
 
     def rule_about(path: str) -> str | None:

@@ -112,9 +112,9 @@ async def test_everything_but_the_changed_cell_stays_as_it_is_written(
     text = path.read_bytes().decode()
     for part in parts[1:]:
         assert part.raw in text
-    first = text.removeprefix("\ufeff").index(parts[1].raw)
+    second_cell_start = text.removeprefix("\ufeff").index(parts[1].raw)
     assert text.endswith(old_text[old_text.index(parts[1].raw) :])
-    assert first > 0
+    assert second_cell_start > 0
     changed_cell = read_cells(text)[0]
     assert changed_cell == {
         **THREE_CELLS["cells"][0],
@@ -238,15 +238,15 @@ async def test_a_cell_can_change_its_kind(root: Path, context: ToolContext) -> N
     )
     await change(context, cell_id="one", new_source="# T", cell_type="markdown")
     await change(context, cell_id="two", new_source="b", cell_type="code")
-    first, second = read(path)["cells"]
-    assert first == {
+    first_cell, second_cell = read(path)["cells"]
+    assert first_cell == {
         "cell_type": "markdown",
         "id": "one",
         "metadata": {"tags": ["é"]},
         "source": "# T",
         "attachments": {},
     }
-    assert second == {
+    assert second_cell == {
         "cell_type": "code", "id": "two", "metadata": {}, "source": ["b"], "execution_count": None, "outputs": [],
     }  # fmt: skip
 

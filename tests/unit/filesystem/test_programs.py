@@ -9,7 +9,7 @@ import pytest
 
 from tools.files.child_process import find_configured
 
-ELSEWHERE = os.defpath
+SYSTEM_PATH = os.defpath
 
 
 def program_at(path: Path) -> Path:
@@ -33,8 +33,8 @@ def test_a_name_is_searched_for_on_the_path_outside_the_workspace(tmp_path: Path
 def test_a_relative_path_is_relative_to_the_folder_of_the_operator(tmp_path: Path) -> None:
     program = program_at(tmp_path / "bin" / "tool")
     for spelling in ("bin/tool", "./bin/tool", f".{os.sep}.{os.sep}bin{os.sep}tool"):
-        assert find_configured(spelling, ELSEWHERE, str(tmp_path), [str(tmp_path)]) == str(program)
-        assert find_configured(spelling, ELSEWHERE, None, [str(tmp_path)]) is None
+        assert find_configured(spelling, SYSTEM_PATH, str(tmp_path), [str(tmp_path)]) == str(program)
+        assert find_configured(spelling, SYSTEM_PATH, None, [str(tmp_path)]) is None
 
 
 @pytest.mark.requirement("programs.configured")
@@ -45,13 +45,13 @@ def test_absolute_paths_and_paths_in_the_home_folder_are_used_as_they_are(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     for spelling in (str(program), "~/bin/tool"):
-        assert find_configured(spelling, ELSEWHERE, None, [str(tmp_path)]) == str(program)
+        assert find_configured(spelling, SYSTEM_PATH, None, [str(tmp_path)]) == str(program)
 
 
 @pytest.mark.requirement("programs.configured")
 def test_what_cannot_be_run_is_not_found(tmp_path: Path) -> None:
     file = program_at(tmp_path / "plain")
     file.chmod(0o644)
-    assert find_configured(str(file), ELSEWHERE, None, []) is None
-    assert find_configured(str(tmp_path), ELSEWHERE, None, []) is None
-    assert find_configured(str(tmp_path / "nothing"), ELSEWHERE, None, []) is None
+    assert find_configured(str(file), SYSTEM_PATH, None, []) is None
+    assert find_configured(str(tmp_path), SYSTEM_PATH, None, []) is None
+    assert find_configured(str(tmp_path / "nothing"), SYSTEM_PATH, None, []) is None

@@ -222,10 +222,10 @@ async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_n
 async def test_pictures_are_sent_if_they_are_requested(root: Path, context: ToolContext, path: str) -> None:
     make(root, {"pic.png": png(), "sub/other.png": png()})
     result = await run(context, path)
-    first = parts(result)[0]
-    assert isinstance(first, InlineDataPart)
-    assert first.mime_type == "image/png"
-    assert first.data == png()
+    first_part = parts(result)[0]
+    assert isinstance(first_part, InlineDataPart)
+    assert first_part.mime_type == "image/png"
+    assert first_part.data == png()
 
 
 @pytest.mark.requirement("many.media")
@@ -300,12 +300,12 @@ async def test_one_file_that_cannot_be_read_does_not_stop_the_rest(root: Path, c
 
 @pytest.mark.requirement("many.paths")
 async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, {"a.txt": "a"})
-    make(second, {"b.txt": "b", "sub/c.txt": "c"})
-    two_roots = replace(context, workspace=Workspace([str(root), str(second)]))
+    make(second_root, {"b.txt": "b", "sub/c.txt": "c"})
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
     result = await run(two_roots, "*.txt", "sub/c.txt")
-    files = sorted([str(root / "a.txt"), str(second / "b.txt"), str(second / "sub" / "c.txt")])
+    files = sorted([str(root / "a.txt"), str(second_root / "b.txt"), str(second_root / "sub" / "c.txt")])
     assert result.facts["files"] == files
     assert reasons(result) == {}
 

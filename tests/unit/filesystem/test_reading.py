@@ -185,8 +185,8 @@ def test_a_large_file_is_read_from_its_middle_without_a_digest(root: Path, conte
     reading = read_file(context, "a.log", count - 2)
     assert (reading.start, reading.end, reading.total) == (count - 1, count, count)
     assert (reading.encoding, reading.eol, reading.sha256) == ("utf-8-bom", "lf", None)
-    first = read_file(context, "a.log", 0, 1)
-    assert text_of(first).endswith(f"{RULE}{'x' * 999}")
+    first_line = read_file(context, "a.log", 0, 1)
+    assert text_of(first_line).endswith(f"{RULE}{'x' * 999}")
 
 
 @pytest.mark.requirement("read.large")

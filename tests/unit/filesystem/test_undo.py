@@ -268,14 +268,14 @@ async def test_a_change_by_another_client_counts_as_undone_once_the_file_is_as_b
 async def test_no_link_is_followed_and_a_file_with_other_names_is_refused(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "a.txt").write_text("new\n")
+    other_folder = tmp_path / "elsewhere"
+    other_folder.mkdir()
+    (other_folder / "a.txt").write_text("new\n")
     await write(context, "sub/a.txt", "new\n")
     os.rename(root / "sub", root / "moved")
-    (root / "sub").symlink_to(elsewhere)
+    (root / "sub").symlink_to(other_folder)
     await refusal(context)
-    assert (elsewhere / "a.txt").read_text() == "new\n"
+    assert (other_folder / "a.txt").read_text() == "new\n"
     os.unlink(root / "sub")
     os.rename(root / "moved", root / "sub")
     (root / "sub/a.txt").rename(root / "kept")
@@ -322,9 +322,9 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
 ) -> None:
     await write(context, "a.txt", "x\n")
     other_client = replace(context, client=ClientState("other"))
-    elsewhere = tmp_path / "workspace-2"  # its name begins with the name of the first workspace
-    elsewhere.mkdir()
-    for other_context in (other_client, replace(context, workspace=Workspace([str(elsewhere)]))):
+    other_folder = tmp_path / "workspace-2"  # its name begins with the name of the first workspace
+    other_folder.mkdir()
+    for other_context in (other_client, replace(context, workspace=Workspace([str(other_folder)]))):
         assert (await text(ListChangesTool(), other_context)).startswith(
             "No file changes are recorded in this workspace."
         )
@@ -470,11 +470,11 @@ async def test_a_journal_that_others_could_read_is_closed_to_them(
 async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     root: Path, store: Path, tmp_path: Path, context: ToolContext, is_link: bool
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o755)
+    other_folder = tmp_path / "elsewhere"
+    other_folder.mkdir(mode=0o755)
     if is_link:
         store.parent.mkdir(parents=True, exist_ok=True)
-        store.symlink_to(elsewhere)
+        store.symlink_to(other_folder)
     elif os.geteuid() != 0:
         pytest.skip("not run: only root gives folders away")
     else:
@@ -484,7 +484,7 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     assert message in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []
-    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+    assert stat.S_IMODE(other_folder.stat().st_mode) == 0o755
 
 
 @pytest.mark.requirement("undo.unusable")
@@ -526,11 +526,11 @@ async def test_a_change_that_fails_leaves_nothing_in_the_journal(root: Path, con
 
 @pytest.mark.requirement("undo.unusable")
 def test_a_store_that_was_removed_is_made_again(store: Path, journal: Journal) -> None:
-    new = NewChange("/w/a", None, b"x", None, "1", 1, 0)
-    assert journal.add(new, "c", "edit") == 1
+    change = NewChange("/w/a", None, b"x", None, "1", 1, 0)
+    assert journal.add(change, "c", "edit") == 1
     for path in store.iterdir():
         path.unlink()
-    assert journal.add(new, "c", "edit") == 1
+    assert journal.add(change, "c", "edit") == 1
     assert len(journal.changes("c", ["/w"], limit=9)) == 1
 
 

@@ -138,10 +138,10 @@ def test_a_walk_that_runs_out_of_time_keeps_the_files_that_it_has_found(root: Pa
     make(root, "a/1.txt", "b/2.txt")
     walk = create_walk(root, seconds=0.05)
     files = walk.files(walk.workspace.locate("."), Everything())
-    first = next(files)
+    first_file = next(files)
     while not walk.deadline.is_over:
         pass
-    assert [first.path, *(file.path for file in files)] == ["a/1.txt"]
+    assert [first_file.path, *(file.path for file in files)] == ["a/1.txt"]
     assert walk.timed_out
 
 

@@ -24,7 +24,7 @@ from tools.text.file_names import shown_whole_path
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_text("secret")
@@ -38,11 +38,17 @@ def code_of(workspace: Workspace, path: str) -> ToolErrorType:
 
 
 @pytest.mark.requirement("paths.contained")
-def test_links_and_dots_that_lead_out_are_refused(root: Path, outside: Path) -> None:
-    (root / "link").symlink_to(outside)
-    (root / "file-link").symlink_to(outside / "secret.txt")
+def test_links_and_dots_that_lead_out_are_refused(root: Path, outside_folder: Path) -> None:
+    (root / "link").symlink_to(outside_folder)
+    (root / "file-link").symlink_to(outside_folder / "secret.txt")
     workspace = Workspace([str(root)])
-    for path in ("../outside/secret.txt", "link/secret.txt", "file-link", str(outside / "secret.txt"), "link/new"):
+    for path in (
+        "../outside/secret.txt",
+        "link/secret.txt",
+        "file-link",
+        str(outside_folder / "secret.txt"),
+        "link/new",
+    ):
         with pytest.raises(PathNotInWorkspaceError):
             workspace.locate(path)
 
@@ -166,13 +172,13 @@ def test_an_impossible_path_is_refused(path: str, root: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="not run: needs the file modes of POSIX")
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o702, 0o704, 0o740, 0o720])
 def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_path: Path, mode: int) -> None:
-    folder, new = tmp_path / "folder", tmp_path / "above" / "new"
+    folder, new_folder = tmp_path / "folder", tmp_path / "above" / "new"
     folder.mkdir()
     folder.chmod(mode)
-    for path in (folder, new):
+    for path in (folder, new_folder):
         with open_private_folder(str(path), makes=True):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert stat.S_IMODE(new.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(new_folder.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.requirement("paths.roots")
@@ -183,14 +189,14 @@ def test_without_a_root_the_error_explains_the_problem() -> None:
 
 
 @pytest.fixture
-def exchange_folder(root: Path, outside: Path) -> Callable[[], None]:
+def exchange_folder(root: Path, outside_folder: Path) -> Callable[[], None]:
     """A function that replaces the folder `inside` with a link to `outside`, which has a file with the same name."""
     (root / "inside").mkdir()
     (root / "inside" / "secret.txt").write_text("harmless")
 
     def exchange() -> None:
         (root / "inside").rename(root / "before")
-        (root / "inside").symlink_to(outside)
+        (root / "inside").symlink_to(outside_folder)
 
     return exchange
 
@@ -223,10 +229,10 @@ def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(
 @pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("subpath", ["", "/deep"], ids=["itself", "above"])
 def test_a_folder_that_was_exchanged_for_a_link_is_not_listed(
-    subpath: str, root: Path, outside: Path, exchange_folder: Callable[[], None]
+    subpath: str, root: Path, outside_folder: Path, exchange_folder: Callable[[], None]
 ) -> None:
     (root / "inside" / "deep").mkdir()
-    (outside / "deep").mkdir()
+    (outside_folder / "deep").mkdir()
     workspace = Workspace([str(root)])
     location = workspace.locate(f"inside{subpath}")
     exchange_folder()
@@ -260,8 +266,8 @@ def test_a_path_that_a_walk_found_belongs_to_the_innermost_root(root: Path) -> N
 
 
 @pytest.mark.requirement("paths.contained")
-def test_a_name_is_not_searched_for_through_a_link_that_leads_out(root: Path, outside: Path) -> None:
-    (root / "link").symlink_to(outside)
+def test_a_name_is_not_searched_for_through_a_link_that_leads_out(root: Path, outside_folder: Path) -> None:
+    (root / "link").symlink_to(outside_folder)
     workspace = Workspace([str(root)])
     (folder,) = workspace.root_locations()
     assert workspace.has(folder, "link")
@@ -292,9 +298,9 @@ def test_a_path_in_a_workspace_with_an_unusual_name_is_read_as_it_was_shown(name
     file.write_text("a")
     workspace = Workspace([str(tmp_path / name)])
     assert workspace.locate(shown_whole_path(str(file))).path == str(file)
-    outside = tmp_path / f"{name}2"
+    outside_path = tmp_path / f"{name}2"
     with pytest.raises(PathNotInWorkspaceError):
-        workspace.locate(shown_whole_path(str(outside)))
+        workspace.locate(shown_whole_path(str(outside_path)))
 
 
 @pytest.mark.requirement("hostile.names_read")

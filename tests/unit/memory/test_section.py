@@ -12,7 +12,7 @@ from tools.memory.memory_entries import entries_in, entry_of, similar_entry, wit
 from tools.memory.memory_files import MemoryFiles
 
 HEADINGS = MemoryFiles().headings
-OURS, QWEN, GEMINI = HEADINGS
+DEFAULT, QWEN, GEMINI = HEADINGS
 
 
 @pytest.mark.requirement("memory.entry")
@@ -63,31 +63,31 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
 @each_of(
     ("before", "after"),
     [
-        ("", f"{OURS}\n- new\n"),
-        ("text", f"text\n\n{OURS}\n- new\n"),
-        ("text\n", f"text\n\n{OURS}\n- new\n"),
-        ("text\n\n", f"text\n\n{OURS}\n- new\n"),
-        ("text\n  ", f"text\n  \n{OURS}\n- new\n"),
-        ("a\r\nb\r\n", f"a\r\nb\r\n\r\n{OURS}\r\n- new\r\n"),
-        ("a\rb\r", f"a\rb\r\r{OURS}\r- new\r"),
-        (f"{OURS}\n- old\n", f"{OURS}\n- old\n- new\n"),
-        (f"{OURS}\n- old", f"{OURS}\n- old\n- new\n"),
-        (f"{OURS}", f"{OURS}\n- new\n"),
-        (f"{OURS}\n\n- old\n\n\n", f"{OURS}\n\n- old\n- new\n\n\n"),
-        (f"{OURS}\n- old\n\n## Next\nx\n", f"{OURS}\n- old\n- new\n\n## Next\nx\n"),
-        (f"{OURS}\n- old\n### Below\n- y\n# Next", f"{OURS}\n- old\n### Below\n- y\n- new\n\n# Next"),
-        (f"{OURS}\r\n## Next\r\n", f"{OURS}\r\n- new\r\n\r\n## Next\r\n"),
+        ("", f"{DEFAULT}\n- new\n"),
+        ("text", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n\n", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n  ", f"text\n  \n{DEFAULT}\n- new\n"),
+        ("a\r\nb\r\n", f"a\r\nb\r\n\r\n{DEFAULT}\r\n- new\r\n"),
+        ("a\rb\r", f"a\rb\r\r{DEFAULT}\r- new\r"),
+        (f"{DEFAULT}\n- old\n", f"{DEFAULT}\n- old\n- new\n"),
+        (f"{DEFAULT}\n- old", f"{DEFAULT}\n- old\n- new\n"),
+        (f"{DEFAULT}", f"{DEFAULT}\n- new\n"),
+        (f"{DEFAULT}\n\n- old\n\n\n", f"{DEFAULT}\n\n- old\n- new\n\n\n"),
+        (f"{DEFAULT}\n- old\n\n## Next\nx\n", f"{DEFAULT}\n- old\n- new\n\n## Next\nx\n"),
+        (f"{DEFAULT}\n- old\n### Below\n- y\n# Next", f"{DEFAULT}\n- old\n### Below\n- y\n- new\n\n# Next"),
+        (f"{DEFAULT}\r\n## Next\r\n", f"{DEFAULT}\r\n- new\r\n\r\n## Next\r\n"),
         (f"{QWEN}\n- old\n", f"{QWEN}\n- old\n- new\n"),
         (f"{GEMINI}  \n- old\n\n## Z\n", f"{GEMINI}  \n- old\n- new\n\n## Z\n"),
-        (f"{QWEN}\n- old\n\n{OURS}\n", f"{QWEN}\n- old\n\n{OURS}\n- new\n"),
-        (f"See {OURS} below.\n", f"See {OURS} below.\n\n{OURS}\n- new\n"),
-        (f"```\n{OURS}\n- old\n```\n", f"```\n{OURS}\n- old\n```\n\n{OURS}\n- new\n"),
-        (f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n# y\n", f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n- new\n\n# y\n"),
-        (f"{OURS}\n- old\n```\n# x\n", f"{OURS}\n- old\n- new\n\n```\n# x\n"),
-        (f"```sh\n{OURS}\n", f"{OURS}\n- new\n\n```sh\n{OURS}\n"),
-        (f"{OURS}\n- old\n<!--\n# x\n", f"{OURS}\n- old\n- new\n\n<!--\n# x\n"),
-        (f"<!-- a\n{OURS}\n- old\n-->\n", f"<!-- a\n{OURS}\n- old\n-->\n\n{OURS}\n- new\n"),
-        (f"<!-- a -->\n{OURS}\n- old\n", f"<!-- a -->\n{OURS}\n- old\n- new\n"),
+        (f"{QWEN}\n- old\n\n{DEFAULT}\n", f"{QWEN}\n- old\n\n{DEFAULT}\n- new\n"),
+        (f"See {DEFAULT} below.\n", f"See {DEFAULT} below.\n\n{DEFAULT}\n- new\n"),
+        (f"```\n{DEFAULT}\n- old\n```\n", f"```\n{DEFAULT}\n- old\n```\n\n{DEFAULT}\n- new\n"),
+        (f"{DEFAULT}\n~~~~\n# x\n~~~\n~~~~\n# y\n", f"{DEFAULT}\n~~~~\n# x\n~~~\n~~~~\n- new\n\n# y\n"),
+        (f"{DEFAULT}\n- old\n```\n# x\n", f"{DEFAULT}\n- old\n- new\n\n```\n# x\n"),
+        (f"```sh\n{DEFAULT}\n", f"{DEFAULT}\n- new\n\n```sh\n{DEFAULT}\n"),
+        (f"{DEFAULT}\n- old\n<!--\n# x\n", f"{DEFAULT}\n- old\n- new\n\n<!--\n# x\n"),
+        (f"<!-- a\n{DEFAULT}\n- old\n-->\n", f"<!-- a\n{DEFAULT}\n- old\n-->\n\n{DEFAULT}\n- new\n"),
+        (f"<!-- a -->\n{DEFAULT}\n- old\n", f"<!-- a -->\n{DEFAULT}\n- old\n- new\n"),
     ],
 )
 def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before: str, after: str) -> None:
@@ -99,11 +99,11 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["", " ", "x", "- old", "## Next", "# Top", "### Low", OURS, QWEN]),
+            st.sampled_from(["", " ", "x", "- old", "## Next", "# Top", "### Low", DEFAULT, QWEN]),
             st.sampled_from(["\n", "\r\n", "\r"]),
         )
     ),
-    st.sampled_from(["", "x", "- old", OURS]),
+    st.sampled_from(["", "x", "- old", DEFAULT]),
 )
 def test_the_old_text_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
     old_text = "".join(body + ending for body, ending in lines) + last

@@ -139,7 +139,7 @@ def test_a_skill_of_the_home_that_is_inside_a_workspace_counts_once_the_home_is_
 
 @pytest.mark.requirement("skills.unused")
 def test_each_skill_that_cannot_be_used_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    home, away = tmp_path / "home", tmp_path / "away"
+    home, other_folder = tmp_path / "home", tmp_path / "away"
     write_skill(home, ".qwen/skills", "good")
     write_skill(home, ".qwen/skills", "bare", "Text alone.")
     write_skill(home, ".qwen/skills", "blank", "---\nname: blank\n---\nText")
@@ -151,8 +151,8 @@ def test_each_skill_that_cannot_be_used_is_reported_in_a_sentence(tmp_path: Path
     (home / ".qwen/skills/file").write_text("x")
     (home / ".qwen/skills/pipe").mkdir()
     (home / ".qwen/skills/pipe/SKILL.md").symlink_to("/dev/zero")
-    write_skill(away, ".", "out")
-    (home / ".qwen/skills/out").symlink_to(away / "out")
+    write_skill(other_folder, ".", "out")
+    (home / ".qwen/skills/out").symlink_to(other_folder / "out")
     (home / ".qwen/skills/up").symlink_to(home)
     write_skill(home, "notes", "private")
     (home / ".qwen/skills/pack").mkdir()
@@ -161,7 +161,7 @@ def test_each_skill_that_cannot_be_used_is_reported_in_a_sentence(tmp_path: Path
     write_skill(home, ".", "SKILL")
     (home / "SKILL.md").write_text("---\ndescription: x\n---\n")
     (home / ".agents").mkdir()
-    (home / ".agents/skills").symlink_to(away)
+    (home / ".agents/skills").symlink_to(other_folder)
     skills = home_skills(home)
     assert list(skills.by_name) == ["good"]
     for name in ("bare", "blank", "open", "large", "own", "twice", "pipe", "out", "up", "pack", ".agents"):

@@ -49,15 +49,15 @@ def signed_for(
     """Return a key and a self-signed certificate for one host, which expires in the time `ends`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test authority for {host}")])
-    now = dt.datetime.now(dt.UTC)
+    current_time = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + ends)
+        .not_valid_before(current_time - dt.timedelta(days=1))
+        .not_valid_after(current_time + ends)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

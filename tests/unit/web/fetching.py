@@ -77,6 +77,6 @@ def content_of(text: str) -> str:
     """Return the text inside the fence around a page's content."""
     _, _, rest_of_text = text.partition('<web_content id="')
     mark, _, content = rest_of_text.partition('">\n')
-    inside, end, _ = content.partition(f'\n</web_content id="{mark}">')
+    content_text, end, _ = content.partition(f'\n</web_content id="{mark}">')
     assert end, text
-    return inside
+    return content_text

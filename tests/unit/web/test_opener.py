@@ -113,13 +113,15 @@ async def test_redirects_on_the_same_host_are_followed() -> None:
 
 
 @pytest.mark.requirement("web.redirects")
-@pytest.mark.parametrize(("first", "second"), [("site.test", "www.site.test"), ("www.site.test", "site.test")])
-async def test_www_is_another_host(first: str, second: str) -> None:
+@pytest.mark.parametrize(
+    ("first_host", "second_host"), [("site.test", "www.site.test"), ("www.site.test", "site.test")]
+)
+async def test_www_is_another_host(first_host: str, second_host: str) -> None:
     names = NameServer({"site.test": ["127.0.0.1"], "www.site.test": ["127.0.0.1"]})
     async with web_server({"/": answer("there")}) as site:
-        site.answers["/r"] = redirect(site.url("/", second))
-        response = await opener_for(site, names=names).open(WebRequest(site.url("/r", first)))
-    assert response.moved_to == site.url("/", second)
+        site.answers["/r"] = redirect(site.url("/", second_host))
+        response = await opener_for(site, names=names).open(WebRequest(site.url("/r", first_host)))
+    assert response.moved_to == site.url("/", second_host)
     assert site.paths == ["/r"]
 
 

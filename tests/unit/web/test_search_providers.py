@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 PATHS = {"tavily": TAVILY_PATH, "brave": BRAVE_PATH, "google": GOOGLE_PATH, "searxng": SEARXNG_PATH}
 KEYS = {"tavily": TAVILY_KEY, "brave": BRAVE_KEY, "google": GOOGLE_KEY, "searxng": ""}
-KEYED = ["tavily", "brave", "google"]
+NAMES_WITH_KEY = ["tavily", "brave", "google"]
 TITLES = {"tavily": "Tavily", "brave": "Brave Search", "google": "Google", "searxng": "SearXNG"}
 NO_LIST: dict[str, dict[str, Any]] = {
     "tavily": {"query": "q"},
@@ -45,7 +45,7 @@ NO_LIST: dict[str, dict[str, Any]] = {
     "searxng": {"query": "q"},
 }
 every_provider = pytest.mark.parametrize("name", list(PATHS))
-keyed_provider = pytest.mark.parametrize("name", KEYED)
+keyed_provider = pytest.mark.parametrize("name", NAMES_WITH_KEY)
 
 
 def listing(name: str, entries: list[Any]) -> dict[str, Any]:
@@ -102,9 +102,13 @@ async def test_tavily_is_sent_an_object_with_the_key_in_a_header(server: SearchS
     }
     assert results.answer == "It is so."
     assert [result.url for result in results.results] == [f"https://example.org/{number}" for number in (1, 2, 3)]
-    first = results.results[0]
-    assert (first.title, first.snippet, first.score) == ("Page 1", "What page 1 says about it.", 0.9)
-    assert first.date == "Mon, 02 Mar 2026 10:00:00 GMT"
+    first_result = results.results[0]
+    assert (first_result.title, first_result.snippet, first_result.score) == (
+        "Page 1",
+        "What page 1 says about it.",
+        0.9,
+    )
+    assert first_result.date == "Mon, 02 Mar 2026 10:00:00 GMT"
 
 
 @pytest.mark.requirement("web_search.brave")
@@ -114,9 +118,9 @@ async def test_brave_is_asked_for_web_pages_with_the_key_in_a_header(server: Sea
     assert (request.method, request.path) == ("GET", BRAVE_PATH)
     assert request.headers["x-subscription-token"] == BRAVE_KEY
     assert request.query == {"q": "some words", "count": "3", "result_filter": "web", "text_decorations": "false"}
-    first = results.results[0]
-    assert (first.title, first.snippet) == ("Page 1 & more", 'What page 1 says, "quoted".')
-    assert (first.score, first.date) == (None, "2026-03-02T10:00:00")
+    first_result = results.results[0]
+    assert (first_result.title, first_result.snippet) == ("Page 1 & more", 'What page 1 says, "quoted".')
+    assert (first_result.score, first_result.date) == (None, "2026-03-02T10:00:00")
     assert len(results.results) == 3
 
 
@@ -126,9 +130,13 @@ async def test_google_is_asked_with_the_key_and_the_engine_in_the_address(server
     request = server.only
     assert (request.method, request.path) == ("GET", GOOGLE_PATH)
     assert request.query == {"key": GOOGLE_KEY, "cx": ENGINE, "q": "some words", "num": "3", "safe": "active"}
-    first = results.results[0]
-    assert (first.title, first.url, first.snippet) == ("Page 1", "https://example.org/1", "What page 1 says about it.")
-    assert first.date == "2026-03-02T10:00:00Z"
+    first_result = results.results[0]
+    assert (first_result.title, first_result.url, first_result.snippet) == (
+        "Page 1",
+        "https://example.org/1",
+        "What page 1 says about it.",
+    )
+    assert first_result.date == "2026-03-02T10:00:00Z"
 
 
 @pytest.mark.requirement("web_search.brave")

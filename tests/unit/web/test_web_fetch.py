@@ -38,14 +38,14 @@ async def test_a_page_is_shown_as_markdown_with_where_it_came_from(context: Tool
     async with web_server({"/": answer(PAGE), "/r": redirect("/")}) as site:
         result = await Fetching(opener_for(site), context).fetch(site.url("/r"))
     text = text_of(result)
-    first = text.split("\n")[0]
-    assert f"Fetched {site.url('/')}, redirected from {site.url('/r')}: text/html" in first
-    assert f"from {len(PAGE)} bytes" in first
+    first_line = text.split("\n")[0]
+    assert f"Fetched {site.url('/')}, redirected from {site.url('/r')}: text/html" in first_line
+    assert f"from {len(PAGE)} bytes" in first_line
     assert content_of(text) == f"Title: The title\n\n# Hello\n\nSee [more]({site.url('/more')})."
     assert result.structured is None
     assert result.facts["status"] == 200
     assert result.error is None
-    assert result.return_display == first
+    assert result.return_display == first_line
 
 
 @pytest.mark.requirement("web.fetch")
@@ -100,7 +100,7 @@ async def test_text_of_any_type_and_encoding_is_shown(
 
 PLAIN = {"Content-Type": "text/html"}
 FRAMES = "<frameset><frame src=/menu><frame src='http://other.test/x?a=1&amp;b'><frame src=javascript:x></frameset>"
-LEADS = {
+PAGES_WITH_NOTES = {
     "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) without a target."),
     "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) without a"),
     "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh). Not fetched; call web_fetch"),
@@ -118,15 +118,15 @@ LEADS = {
 
 @pytest.mark.requirement("web.leads")
 async def test_hidden_text_and_onward_links_of_a_page_are_reported_outside_its_content(context: ToolContext) -> None:
-    async with web_server({path: page for path, (page, _) in LEADS.items()}) as site:
+    async with web_server({path: page for path, (page, _) in PAGES_WITH_NOTES.items()}) as site:
         fetching = Fetching(opener_for(site), context)
-        for path, (_, note) in LEADS.items():
+        for path, (_, note) in PAGES_WITH_NOTES.items():
             text = await fetching.text(site.url(path))
             assert note in text.partition("<web_content")[0], text
         frames = await fetching.text(site.url("/frames"))
         assert f"{site.url('/menu')} http://other.test/x?a=1&b" in frames
         assert "javascript" not in frames.partition("<web_content")[0]
-        assert len(site.requests) == len(LEADS) + 1
+        assert len(site.requests) == len(PAGES_WITH_NOTES) + 1
 
 
 @pytest.mark.requirement("web.leads")
@@ -138,11 +138,11 @@ async def test_onward_links_cannot_put_text_of_a_page_outside_its_content(contex
     hostile_answer = answer(page, headers={"Retry-After": "5 and obey", "Refresh": "0; url=x y"}, status="503 No")
     async with web_server({"/": hostile_answer}) as site:
         text = await Fetching(opener_for(site), context).text(site.url("/"))
-    outside = text.partition("<web_content")[0]
+    text_outside = text.partition("<web_content")[0]
     for word in ("IMPORTANT", "obey", "</web_content", "<system>"):
-        assert word not in outside.partition("frames")[0]
-    assert "\nIMPORTANT" not in outside
-    assert "<" not in outside
+        assert word not in text_outside.partition("frames")[0]
+    assert "\nIMPORTANT" not in text_outside
+    assert "<" not in text_outside
 
 
 @pytest.mark.requirement("web.fetch.prompt")
@@ -252,10 +252,10 @@ def part(text: str) -> tuple[str, int | None]:
 async def test_the_parts_of_a_page_are_of_one_snapshot_and_make_the_whole(context: ToolContext) -> None:
     async with web_server({"/": answer(LONG, headers={"Content-Type": "text/plain"})}) as site:
         fetching = Fetching(opener_for(site), context)
-        first, next_index = part(await fetching.text(site.url()))
+        first_part, next_index = part(await fetching.text(site.url()))
         site.answers["/"] = answer("changed")
-        assert len(first) <= 25_000
-        parts = [first]
+        assert len(first_part) <= 25_000
+        parts = [first_part]
         while next_index is not None:
             text, next_index = part(
                 await fetching.text(site.url("/#fragment"), start_index=next_index, max_length=100_000)
