@@ -110,7 +110,7 @@ async def test_the_result_says_that_the_user_declined_or_dismissed_the_form(
 @pytest.mark.requirement("ask_user.eras")
 @both_eras
 @pytest.mark.parametrize("content", [None, {}, {"decision": "once"}, {**ANSWER, "question_4": "Perhaps"}], ids=str)
-async def test_a_form_without_an_answer_is_told_to_the_model(
+async def test_a_form_without_an_answer_is_reported_to_the_model(
     mode: str, content: Mapping[str, Any] | None, root: Path, tmp_path: Path
 ) -> None:
     async with in_process_client(mode, root, tmp_path, elicitation_callback=Person(content=content)) as client:
@@ -153,12 +153,12 @@ async def test_where_forms_have_no_fields_nobody_is_asked(mode: str, root: Path,
 
 @pytest.mark.requirement("ask_user.answer")
 async def test_a_form_that_nobody_answers_in_time_is_no_failure(root: Path, tmp_path: Path) -> None:
-    async def away(_context: Any, _params: Any) -> types.ElicitResult:
+    async def wait_forever(_context: Any, _params: Any) -> types.ElicitResult:
         await anyio.sleep_forever()
         raise AssertionError("nobody comes back")
 
     settings = {"confirmation": {"timeout": 100}}
-    async with in_process_client(HANDSHAKE, root, tmp_path, settings, elicitation_callback=away) as client:
+    async with in_process_client(HANDSHAKE, root, tmp_path, settings, elicitation_callback=wait_forever) as client:
         with anyio.fail_after(30):
             result = await client.call_tool(TOOL, QUESTIONS)
     assert not result.is_error

@@ -37,13 +37,13 @@ PNG = png()
 AT = types.PromptReference(name="at")
 
 
-async def at(client: Client, paths: str) -> types.GetPromptResult:
+async def prompt_result(client: Client, paths: str) -> types.GetPromptResult:
     return await client.get_prompt("at", {"paths": paths})
 
 
 async def at_text(client: Client, paths: str) -> str:
     """Return the text of the first message, which is all that some clients use."""
-    result = await at(client, paths)
+    result = await prompt_result(client, paths)
     assert {message.role for message in result.messages} == {"user"}
     first_content = result.messages[0].content
     assert isinstance(first_content, types.TextContent)
@@ -52,7 +52,7 @@ async def at_text(client: Client, paths: str) -> str:
 
 async def refusal(client: Client, paths: str) -> MCPError:
     with pytest.raises(MCPError) as error_info:
-        await at(client, paths)
+        await prompt_result(client, paths)
     return error_info.value
 
 
@@ -80,7 +80,7 @@ async def test_several_paths_folders_and_globs_come_in_one_text(mode: str, root:
         for line in (r"docs/my\ notes.md", "@'docs/my notes.md'", (root / "docs/my notes.md").as_uri()):
             assert "in docs/my notes.md" in await at_text(client, line)
         assert "in docs/a,b.md" in await at_text(client, '@"docs/a,b.md"')
-        result = await at(client, "src")
+        result = await prompt_result(client, "src")
         assert result.description == "Content of 3 files"
         assert (result.meta or {})["coretools-mcp/facts"]["files"] == [
             str(root / "src" / name) for name in ("app.ts", "style.css", "view.tsx")
@@ -88,7 +88,7 @@ async def test_several_paths_folders_and_globs_come_in_one_text(mode: str, root:
 
 
 @pytest.mark.requirement("at.typed")
-async def test_a_path_whose_quotes_the_client_took_off_is_still_read(root: Path) -> None:
+async def test_a_path_whose_quotes_the_client_removed_is_still_read(root: Path) -> None:
     (root / "my notes.md").write_text("noted\n")
     async with in_memory(HANDSHAKE, root) as client:
         assert "noted" in await at_text(client, "@my notes.md")
@@ -105,7 +105,7 @@ async def test_media_follow_the_text_in_messages_of_their_own(mode: str, root: P
     (root / "c.txt").write_text("words\n")
     (root / "d.mp4").write_bytes(b"\0\0\0\x18ftypmp42\0\0\0\0")
     async with in_memory(mode, root) as client:
-        result = await at(client, "a.png b.wav c.txt d.mp4")
+        result = await prompt_result(client, "a.png b.wav c.txt d.mp4")
     kinds = [message.content.type for message in result.messages]
     # The first revision has no audio yet.
     assert kinds == ["text", "image", "resource" if mode == "2024-11-05" else "audio", "resource"]
@@ -171,7 +171,9 @@ async def test_a_uri_means_exactly_one_path(root: Path) -> None:
 
 
 @pytest.mark.requirement("at.uris")
-async def test_a_uri_of_what_lies_outside_is_refused_whether_or_not_it_is_there(root: Path, tmp_path: Path) -> None:
+async def test_a_uri_outside_the_workspace_is_refused_whether_or_not_the_file_exists(
+    root: Path, tmp_path: Path
+) -> None:
     (tmp_path / "outside.txt").write_text("classified\n")
     async with in_memory(HANDSHAKE, root) as client:
         errors = [(await refusal(client, f"file://{tmp_path}/{name}.txt")).error for name in ("outside", "absenty")]
@@ -265,7 +267,11 @@ async def test_without_a_workspace_the_error_names_the_setting(tmp_path: Path) -
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl((tmp_path / "absent").as_uri()))])
 
     async with in_memory(HANDSHAKE, None, list_roots_callback=roots) as client:
-        for request in (at(client, "a.txt"), completions(client, "a"), client.read_resource("file:///a.txt")):
+        for request in (
+            prompt_result(client, "a.txt"),
+            completions(client, "a"),
+            client.read_resource("file:///a.txt"),
+        ):
             with pytest.raises(MCPError, match="--workspace") as error_info:
                 await request
             assert error_info.value.error.data["type"] == "no_workspace"
@@ -273,7 +279,7 @@ async def test_without_a_workspace_the_error_names_the_setting(tmp_path: Path) -
 
 @pytest.mark.requirement("at.capabilities")
 @pytest.mark.parametrize("revision", HANDSHAKES)
-def test_every_handshake_revision_is_told_what_there_is(revision: str, root: Path) -> None:
+def test_every_handshake_revision_announces_prompts_resources_and_completions(revision: str, root: Path) -> None:
     (root / "a.txt").write_text("words\n")
     get = {"name": "at", "arguments": {"paths": "a.txt"}}
     with running(root) as server:
@@ -289,7 +295,7 @@ def test_every_handshake_revision_is_told_what_there_is(revision: str, root: Pat
 
 
 @pytest.mark.requirement("at.capabilities")
-async def test_the_modern_revision_is_promised_no_change_that_never_comes(root: Path) -> None:
+async def test_the_modern_revision_is_promised_no_notifications_that_never_come(root: Path) -> None:
     async with in_memory("auto", root) as client:
         assert client.protocol_version == MODERN
         capabilities = client.server_capabilities
@@ -363,10 +369,10 @@ async def test_a_rule_that_asks_about_reading_asks_for_the_prompt_and_for_resour
         assert contents.text == "words\n"
         assert len(questions) == 2
         assert "a.txt" in questions[0]
-        assert await completions(client, "a") == [], "a question at every key would disturb, so nothing is listed"
+        assert await completions(client, "a") == [], "completion never asks the user, so nothing is listed"
         assert len(questions) == 2
         decision = "deny"
-        for request in (at(client, "a.txt"), client.read_resource(path.as_uri())):
+        for request in (prompt_result(client, "a.txt"), client.read_resource(path.as_uri())):
             with pytest.raises(MCPError, match="refused") as error_info:
                 await request
             assert error_info.value.error.data["type"] == "execution_denied"

@@ -131,12 +131,12 @@ async def test_a_file_that_changes_while_the_live_question_is_open_is_not_writte
 async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
     root: Path, target: Path, tmp_path: Path
 ) -> None:
-    async def nobody(_context: Any, _params: Any) -> types.ElicitResult:
+    async def wait_forever(_context: Any, _params: Any) -> types.ElicitResult:
         await anyio.sleep_forever()
         raise AssertionError
 
     config = write_config(tmp_path, {"confirmation": {"timeout": 1000}})
-    async with connected("memory", HANDSHAKE, root, config, elicitation_callback=nobody) as client:
+    async with connected("memory", HANDSHAKE, root, config, elicitation_callback=wait_forever) as client:
         with anyio.fail_after(60):
             result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
@@ -147,12 +147,12 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
 async def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     now = [1000.0]
     states = SealedStates("question", 300, lone_replica(), clock=lambda: now[0])
-    early = states.seal("fingerprint", "client")
-    late = states.seal("fingerprint", "client")
+    first_state = states.seal("fingerprint", "client")
+    second_state = states.seal("fingerprint", "client")
     now[0] += 299
-    assert await states.open(early, "fingerprint", "client") is not None
+    assert await states.open(first_state, "fingerprint", "client") is not None
     now[0] += 2
-    assert await states.open(late, "fingerprint", "client") is None
+    assert await states.open(second_state, "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.bound")
@@ -235,8 +235,10 @@ async def test_a_reply_that_does_not_answer_the_form_is_reported_as_such(
     answer: Json, root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    own = {"tools": {"builtIn": True}}
-    async with proxy_client(tmp_path, {}, "handshake", settings=own, answer=lambda _method, _params: answer) as client:
+    settings = {"tools": {"builtIn": True}}
+    async with proxy_client(
+        tmp_path, {}, "handshake", settings=settings, answer=lambda _method, _params: answer
+    ) as client:
         result = await client.call("edit", edit_of(target))
     assert result["isError"]
     assert "no valid decision" in result["content"][0]["text"]

@@ -29,7 +29,7 @@ def texts_for(audience: str | None, result: types.CallToolResult) -> list[str]:
 @pytest.mark.requirement("flow.display")
 @pytest.mark.parametrize("mode", REVISIONS)
 @pytest.mark.parametrize("place", ["block", "meta"])
-async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_in_words(
+async def test_a_change_is_shown_to_the_person_as_a_diff_and_described_to_the_model_in_words(
     mode: str, place: str, root: Path, tmp_path: Path
 ) -> None:
     (root / "a.txt").write_text("hello world\n")

@@ -177,13 +177,13 @@ def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: byte
 
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
-    "odd",
+    "wrong_params",
     [{"_meta": []}, {"_meta": {"progressToken": {}}}, {"_meta": {"progressToken": 1.5}}, {"task": 5}],
     ids=str,
 )
-def test_a_call_with_parameters_of_wrong_types_is_refused(odd: dict[str, Any], shared_server: Server) -> None:
+def test_a_call_with_parameters_of_wrong_types_is_refused(wrong_params: dict[str, Any], shared_server: Server) -> None:
     identity = str(uuid4())
-    params = {"name": "list_directory", "arguments": {"path": "."}, **odd}
+    params = {"name": "list_directory", "arguments": {"path": "."}, **wrong_params}
     shared_server.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
     answer = shared_server.answer()
     assert answer["id"] == identity
@@ -229,14 +229,14 @@ def test_an_oversized_request_is_refused_by_its_id_and_the_server_lives_on(
     id_first: bool, root: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, {"limits": {"requestBytes": 1_000_000}})
-    big = call(9, "write_file", file_path=str(root / "big.txt"), content="x" * 3_000_000)
+    request = call(9, "write_file", file_path=str(root / "big.txt"), content="x" * 3_000_000)
     if not id_first:
-        identity = big.pop("id")
-        big["id"] = identity
+        identity = request.pop("id")
+        request["id"] = identity
     with running(root, config) as server:
         server.send(INITIALIZE, INITIALIZED)
         assert server.answer()["id"] == 0
-        server.send(big)
+        server.send(request)
         refusal = server.answer()
         assert (refusal["id"], refusal["error"]["code"]) == (9, -32600)
         assert "limits.requestBytes" in refusal["error"]["message"]

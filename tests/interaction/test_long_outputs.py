@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 COMMAND = {"command": "seq 1 100000"}
 
 
-async def _yes(_context: Any, _params: Any) -> types.ElicitResult:
+async def _accept(_context: Any, _params: Any) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
@@ -26,7 +26,7 @@ def _link(result: types.CallToolResult) -> types.ResourceLink:
 
 @pytest.mark.requirement("workspace.readable")
 async def test_the_whole_output_is_read_by_name_and_never_written(root: Path) -> None:
-    async with connected("stdio", HANDSHAKE, root, elicitation_callback=_yes) as client:
+    async with connected("stdio", HANDSHAKE, root, elicitation_callback=_accept) as client:
         link = _link(await client.call_tool("run_shell_command", COMMAND))
         path = link.uri.removeprefix("file://")
         page = await client.call_tool("read_file", {"file_path": path, "offset": 49_999, "limit": 1})
@@ -52,8 +52,8 @@ async def test_another_client_cannot_read_the_output(root: Path, tmp_path: Path)
     config = write_config(tmp_path, {})
     async with (
         our_http_server(root, config) as url,
-        http_client(url, "http", HANDSHAKE, elicitation_callback=_yes) as client,
-        http_client(url, "http", HANDSHAKE, elicitation_callback=_yes) as other_client,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as client,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as other_client,
     ):
         link = _link(await client.call_tool("run_shell_command", COMMAND))
         path = link.uri.removeprefix("file://")

@@ -79,7 +79,7 @@ def write_locations(root: Path, *locations: dict[str, Any]) -> None:
 
 @pytest.mark.requirement("lsp.answers")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-async def test_every_operation_tells_places_as_people_count_them(root: Path, revision: str) -> None:
+async def test_every_operation_reports_places_as_people_count_them(root: Path, revision: str) -> None:
     async with client_of(root, settings(), revision) as client:
         uri = (root / "a.fake").as_uri()
         write_locations(root, location(uri, 1, 9), location(uri, 1, 9))
@@ -125,7 +125,7 @@ async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> 
 
 
 @pytest.mark.requirement("lsp.rules")
-async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside_without_either(root: Path) -> None:
+async def test_a_place_in_a_hidden_file_or_outside_the_workspace_is_reported_without_its_text(root: Path) -> None:
     config = settings(other_settings={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
     for name in ("secret.fake", "ignored.fake", "sub/unknown.fake"):
         (root / name).parent.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ async def test_a_file_that_is_shown_for_one_call_is_closed_after_it(root: Path) 
         assert "b.fake:1:1: error" in text_of(await ask(client, "diagnostics", filePath="b.fake"))
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 1
         write_locations(root)
-        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # the file is unknown
+        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # whose file is unknown
 
 
 @pytest.mark.requirement("lsp.rules")
@@ -313,7 +313,7 @@ async def test_a_message_that_cannot_be_handled_ends_the_connection_and_its_requ
 
 
 @pytest.mark.requirement("lsp.hostile")
-async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Path) -> None:
+async def test_a_server_that_asks_for_edits_is_refused_and_that_is_reported(root: Path) -> None:
     async with client_of(root, settings("edits")) as client:
         write_locations(root)
         assert "tried to change files, which was refused" in text_of(await ask(client, "goToDefinition", **AT))
@@ -323,7 +323,7 @@ async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Pa
 
 @needs_bubblewrap
 @pytest.mark.requirement("lsp.confined")
-async def test_in_the_sandbox_a_server_only_writes_in_its_cache_and_reaches_nothing_hidden(
+async def test_in_the_sandbox_a_server_writes_only_in_its_cache_and_has_no_network_and_no_hidden_files(
     outer_root: Path,
 ) -> None:
     root = outer_root / "workspace"
@@ -403,7 +403,7 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
 
 
 @pytest.mark.requirement("lsp.follows")
-async def test_what_is_written_is_known_to_the_server_and_its_new_errors_are_told(root: Path) -> None:
+async def test_the_server_knows_what_is_written_and_new_errors_are_reported(root: Path) -> None:
     async with client_of(root, settings()) as client:
         write_locations(root)
         result = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "wrong 1"})
@@ -624,7 +624,7 @@ EXTRA_FILES = {
         ("typescript-language-server", TYPESCRIPT),
     ],
 )
-async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
+async def test_real_servers_answer_and_report_the_errors_of_an_edit(
     outer_root: Path, program: str, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = os.pathsep.join((str(Path(sys.executable).parent), str(LANGUAGE_SERVERS), os.environ["PATH"]))
@@ -636,12 +636,12 @@ async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
     main, code, dependency, text = files
     for name, content in {main: code, dependency: text, **EXTRA_FILES.get(main, {})}.items():
         (root / name).write_text(content)
-    at = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
+    position = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
     async with client_of(root, {}) as client:
-        definition = text_of(await ask(client, "goToDefinition", **at))
+        definition = text_of(await ask(client, "goToDefinition", **position))
         assert dependency in definition or f"{main}:1" in definition
-        assert "helper" in text_of(await ask(client, "hover", **at))
-        assert main in text_of(await ask(client, "findReferences", **at))
+        assert "helper" in text_of(await ask(client, "hover", **position))
+        assert main in text_of(await ask(client, "findReferences", **position))
         assert "helper" in text_of(await ask(client, "documentSymbol", filePath=dependency))
         assert "error" not in text_of(await ask(client, "diagnostics", filePath=main))
         await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody"})

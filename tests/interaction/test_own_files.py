@@ -161,10 +161,10 @@ async def test_no_dialog_of_a_client_lets_a_model_write_settings_or_the_lock_fil
 
 @pytest.mark.requirement("settings.own.asked")
 @pytest.mark.parametrize("name", ["hard link", "link", "folder that is a link", "link that came later"])
-async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_command(
+async def test_settings_that_no_mount_protects_are_protected_by_a_question_about_every_command(
     name: str, root: Path, tmp_path: Path
 ) -> None:
-    """The words of the command name no file."""
+    """The words of the command do not name the settings file."""
     folder, outside = root / "conf", tmp_path / "outside"
     outside.mkdir()
     real = (root if name == "hard link" else outside) / "real.json"

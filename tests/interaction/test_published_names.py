@@ -55,7 +55,7 @@ async def test_without_our_tools_and_prefixes_a_client_sees_the_server_behind(mo
     assert len(proxy_tools) == len(upstream_tools)
     assert proxy_tools["echo"].input_schema == upstream_tools["echo"].input_schema
     assert (proxy_tools["echo"].meta or {})["coretools-mcp/upstream"] == {"server": "up", "tool": "echo"}
-    if mode == HANDSHAKE:  # the features that an upstream may still bring cannot be announced later
+    if mode == HANDSHAKE:  # features cannot be announced later, and an upstream may still bring them
         assert None not in (capabilities.prompts, capabilities.resources, capabilities.completions)
 
 
@@ -122,7 +122,7 @@ async def test_custom_tools_never_take_the_names_of_built_in_tools_that_are_swit
 
 
 @pytest.mark.requirement("proxy.names.alone")
-async def test_a_tool_named_like_one_that_is_listed_only_at_times_is_listed_without_ours(
+async def test_a_tool_named_like_one_of_ours_that_is_not_always_listed_is_listed_without_ours(
     root: Path, tmp_path: Path
 ) -> None:
     rename = {"echo": "exit_plan_mode", "fail": "ask_user_question", "steps": "task"}

@@ -36,7 +36,7 @@ async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_serve
 
 
 @pytest.mark.requirement("mission.proxy")
-async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_path: Path) -> None:
+async def test_the_tools_of_a_lone_server_have_its_alias_as_their_prefix_too(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"only": stdio_upstream(trust=True)}})
     with anyio.fail_after(CEILING):
         async with connected("stdio", HANDSHAKE, root, config) as client:
@@ -49,7 +49,7 @@ async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_
 
 
 @pytest.mark.requirement("mission.proxy")
-async def test_servers_over_different_transports_stand_side_by_side(root: Path, tmp_path: Path) -> None:
+async def test_servers_over_different_transports_work_side_by_side(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, *forked([str(PEERS / "upstream.py")])]
     with anyio.fail_after(CEILING):
         async with (

@@ -146,7 +146,7 @@ def test_a_second_answer_to_a_live_question_has_no_effect(
 
 @pytest.mark.requirement("consent.bound")
 @by_route(MODERN_ROUTES)
-def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
+def test_a_sealed_answer_counts_only_once_even_if_nothing_has_changed(
     route: Route, servers: Servers, place: Path
 ) -> None:
     # Writing the same text again changes nothing that the answer is bound to, so only its single use can refuse it.

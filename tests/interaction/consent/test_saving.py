@@ -50,7 +50,7 @@ def runs_unasked(client: RawClient, action: Action, servers: Servers) -> bool:
 
 @pytest.mark.requirement("consent.save")
 @pytest.mark.parametrize(("revision", "action"), CASES, ids=str)
-def test_a_saved_answer_stands_in_the_users_settings_and_counts_after_a_restart(
+def test_a_saved_answer_is_in_the_users_settings_and_counts_after_a_restart(
     revision: str, action: Action, settings: Path, servers: Servers, place: Path
 ) -> None:
     environ = settings_environment(settings.parent.parent)

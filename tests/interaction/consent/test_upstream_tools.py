@@ -127,7 +127,7 @@ def test_all_five_answers_are_offered_in_order(calls_through: bool, servers: Ser
 
 @pytest.mark.requirement("consent.save")
 @each_way
-def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
+def test_an_upstreams_result_stays_complete_beside_the_note_that_nothing_was_saved(
     calls_through: bool, servers: Servers, tmp_path: Path
 ) -> None:
     settings = tmp_path / "coretools-mcp" / "settings.json"

@@ -104,7 +104,7 @@ def test_metrics_are_shown_to_those_who_show_a_token(root: Path, tmp_path: Path)
 
 
 @pytest.mark.requirement("metrics.token")
-def test_metrics_are_not_for_a_token_with_rights_of_its_own(root: Path, tmp_path: Path) -> None:
+def test_metrics_are_refused_to_a_token_with_a_profile_of_its_own(root: Path, tmp_path: Path) -> None:
     (token := tmp_path / "token").write_text(TOKEN)
     token.chmod(0o600)
     with metrics_server(root, tmp_path, http={"tokens": {"narrow": {"file": str(token), "profile": "core"}}}) as url:
@@ -114,7 +114,7 @@ def test_metrics_are_not_for_a_token_with_rights_of_its_own(root: Path, tmp_path
 
 
 @pytest.mark.requirement("metrics.token")
-def test_without_tokens_pages_of_others_cannot_read_metrics(root: Path, tmp_path: Path) -> None:
+def test_without_tokens_pages_of_other_sites_cannot_read_metrics(root: Path, tmp_path: Path) -> None:
     with metrics_server(root, tmp_path) as url:
         assert get(url)[0] == 200
         assert get(url, Host="attacker.example")[0] == 421
@@ -122,7 +122,7 @@ def test_without_tokens_pages_of_others_cannot_read_metrics(root: Path, tmp_path
 
 
 @pytest.mark.requirement("metrics.text")
-def test_what_http_refuses_is_counted_by_its_status(root: Path, tmp_path: Path) -> None:
+def test_http_refusals_are_counted_by_their_status(root: Path, tmp_path: Path) -> None:
     (token := tmp_path / "token").write_text(TOKEN)
     token.chmod(0o600)
     settings = {"http": {"tokens": {"scraper": {"file": str(token)}}}, "limits": {"requestBytes": 1_024}}

@@ -78,7 +78,9 @@ def collector() -> Generator[tuple[str, list[Any]]]:
 
 @pytest.mark.requirement("telemetry.trace")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-async def test_a_call_through_us_is_one_trace_of_three_processes(root: Path, tmp_path: Path, revision: str) -> None:
+async def test_a_call_through_the_proxy_is_one_trace_of_three_processes(
+    root: Path, tmp_path: Path, revision: str
+) -> None:
     with collector() as (url, spans):
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none"}
         entry = {
