@@ -14,7 +14,10 @@ from tests.interaction.serving import CHEAP_ROUTES, Connect, Served
 
 @pytest.fixture(params=CHEAP_ROUTES, ids=str)
 def route(request: pytest.FixtureRequest) -> Route:
-    """A transport and a revision. A test with it or `connect` runs over all cheap routes, or those of `by_route`."""
+    """A transport and a revision.
+
+    A test that uses this fixture or `connect` runs over all cheap routes, unless `by_route` names others.
+    """
     return request.param
 
 

@@ -149,7 +149,7 @@ def _post(
 
 
 def _is_accepted(response: http.client.HTTPResponse) -> bool:
-    """Return whether the server accepted a message that gets no answer. Otherwise, the status must be 400."""
+    """Return whether the server accepted a message that gets no answer. A refusal must have the status 400."""
     assert response.status in (http.HTTPStatus.ACCEPTED, http.HTTPStatus.BAD_REQUEST), response.read()
     return response.status == http.HTTPStatus.ACCEPTED
 

@@ -33,7 +33,7 @@ CHEAP_ROUTES = [route for route in ROUTES if route.is_network or route.revision 
 
 
 def by_route(routes: Iterable[Route]) -> Any:
-    """Repeat a test for each of these routes instead of for all cheap ones."""
+    """Repeat a test for each of these routes instead of each cheap one."""
     return pytest.mark.parametrize("route", list(routes), ids=str)
 
 

@@ -1,4 +1,4 @@
-"""Calls that their client cancels: the program or the server that is at work stops."""
+"""Cancelled calls: the program that does the work is ended, and an upstream is told of the cancellation."""
 
 from __future__ import annotations
 

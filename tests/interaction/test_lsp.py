@@ -196,7 +196,7 @@ async def test_a_file_that_is_shown_for_one_call_is_closed_after_it(root: Path) 
         assert "b.fake:1:1: error" in text_of(await ask(client, "diagnostics", filePath="b.fake"))
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 1
         write_locations(root)
-        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # whose file is unknown
+        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # it may be about any file
 
 
 @pytest.mark.requirement("lsp.rules")

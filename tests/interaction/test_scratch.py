@@ -25,7 +25,7 @@ OTHER_TEXT = "reference to the workspace"
 
 
 class Person:
-    """Answers every question with yes, and records it."""
+    """Answers every question with yes, and records the questions."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []

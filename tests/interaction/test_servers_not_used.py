@@ -1,4 +1,4 @@
-"""A tool of a server that the configuration leaves out is not unknown: the error says which setting does that."""
+"""Calls to servers that the configuration leaves out: the error names the setting, and calls no tool unknown."""
 
 from __future__ import annotations
 

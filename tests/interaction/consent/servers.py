@@ -31,7 +31,7 @@ DEFAULTS = Setup("defaults")
 HASTY_SECONDS = 0.15
 
 HASTY = Setup("hasty", {"confirmation": {"timeout": int(HASTY_SECONDS * 1000)}})
-"""Questions expire so soon that a test can wait for it."""
+"""Questions expire after a time that a test can wait for."""
 
 SIMPLE = Setup("simple", {"confirmation": {"style": "simple"}})
 """Questions are forms without fields."""

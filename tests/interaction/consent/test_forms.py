@@ -40,7 +40,7 @@ Questions = Mapping[tuple[Route, str], PlacedQuestion]
 
 @pytest.fixture(scope="module")
 def questions(servers: Servers) -> Questions:
-    """The question about each action over each route. All were denied."""
+    """The question about each action over each route. All questions were denied."""
     questions: dict[tuple[Route, str], PlacedQuestion] = {}
     for route in ROUTES:
         with servers.client(route) as client:

@@ -1,4 +1,4 @@
-"""Telemetry: of whole processes to a collector, and of servers in this process to exporters in memory."""
+"""Telemetry that processes send to a collector, and that servers in this process send to exporters in memory."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ class _Context:
 
 
 def log_imports(arguments: list[str]) -> list[str]:
-    """Return these arguments for a new interpreter that logs its imports."""
+    """Return the arguments with which a new interpreter runs the same and logs its imports."""
     return ["-X", "importtime", *arguments]
 
 
