@@ -186,7 +186,7 @@ def test_only_the_new_server_is_started(home: Path) -> None:
 
 @pytest.mark.requirement("cli.config.add.connects")
 @pytest.mark.parametrize(
-    ("own", "option", "told"),
+    ("settings", "option", "reason"),
     [("{}", ["-e", "NEEDED"], "NEEDED is not set"), ('{"mcp": {"excluded": ["demo"]}}', [], "It is in mcp.excluded.")],
 )
 def test_a_server_that_would_not_be_used_is_not_started_and_the_reason_is_shown(
@@ -237,7 +237,7 @@ def test_a_secret_that_is_the_value_of_a_variable_is_written_as_a_reference_to_i
 
 @pytest.mark.requirement("cli.config.add.secrets")
 @pytest.mark.parametrize(
-    ("arguments", "where"),
+    ("arguments", "place"),
     one_in(
         2,
         [
@@ -268,7 +268,7 @@ def test_any_other_secret_is_refused_or_written_with_yes_and_a_warning(
 
 @pytest.mark.requirement("cli.config.edits.usage")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["add", "docs"], "give a command or an address"),
         (["add", "docs", "ftp://example.org"], "must begin with http:// or https://"),
@@ -299,7 +299,7 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
 
 @pytest.mark.requirement("cli.config.edits.refused")
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ('{"mcpServers": ', "not valid JSON"),
         (b'{"a": "\xff"}', "not UTF-8"),
@@ -469,7 +469,7 @@ def test_init_asks_before_it_changes_an_existing_file_and_updates_the_schema(hom
 
 
 @pytest.mark.requirement("cli.config.init")
-@pytest.mark.parametrize("beside", ['{"title": "Another"}', "no schema"])
+@pytest.mark.parametrize("content", ['{"title": "Another"}', "no schema"])
 def test_somebody_elses_schema_file_stays_and_nothing_is_written(home: Path, content: str) -> None:
     copy = write(home / "project/settings.schema.json", content)
     result = run(home, "init", "--config", "project/mcp.json", "--yes")

@@ -182,7 +182,7 @@ PLANTED: dict[str, Any] = {"command": "/bin/planted", "trust": True}
 
 @pytest.mark.requirement("cli.import.own-files")
 @pytest.mark.parametrize(
-    ("client", "planted", "own"),
+    ("client", "planted_path", "own_path"),
     [
         ("vscode", ".vscode/mcp.json", ".config/Code/User/mcp.json"),
         ("claude-code", ".mcp.json", ".claude.json"),
@@ -285,7 +285,7 @@ def test_import_asks_no_question_if_there_is_nothing_to_add(home: Path) -> None:
 
 @pytest.mark.requirement("cli.import.usable")
 @pytest.mark.parametrize(
-    "wrong",
+    "entry",
     [
         '{"command": "x", "env": {"A": 1}}',
         '{"command": "x", "connectTimeout": 30.5}',

@@ -169,7 +169,7 @@ def test_an_entry_that_does_not_start_is_reported_with_the_command_to_run_by_han
 
 @pytest.mark.requirement("install.asked")
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         ((), 1, "nobody can answer here"),
         (("--dry-run",), 0, "+++ "),
@@ -195,7 +195,7 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("install", "eclipse"), "is not a known client. Known clients: claude-desktop"),
         (("install", "gemini", "--name", "core_tools"), "is not a valid server name in Gemini CLI"),
@@ -230,7 +230,7 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("command", "client", "path", "content", "told"),
+    ("command", "client", "path", "content", "message"),
     [
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": ', "not valid JSON at line 1"),
         ("install", "cursor", ".cursor/mcp.json", "{,}", "not valid JSON at line 1, column 2"),
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_changed_for_certain_stays_as_it_is(
 
 
 @pytest.mark.requirement("install.refused")
-@pytest.mark.parametrize("what", ["a folder", "a pipe", "somebody else's", "two names"])
+@pytest.mark.parametrize("obstacle", ["a folder", "a pipe", "somebody else's", "two names"])
 def test_a_path_that_is_not_the_users_own_regular_file_is_left_alone(home: Path, obstacle: str) -> None:
     file = home / ".cursor/mcp.json"
     file.parent.mkdir()
@@ -600,7 +600,7 @@ def test_a_kill_at_any_moment_loses_no_server_and_a_second_install_completes_the
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("mounts", "reason"),
     one_in(
         2,
         [
@@ -643,7 +643,7 @@ def test_a_file_that_cannot_be_written_is_reported_in_one_sentence_and_leaves_no
 
 @pytest.mark.requirement("install.bytes")
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 1, 3), (2, 3, 1), (3, 2, 1)])
-@pytest.mark.parametrize("before", [None, "", '{"a": [1,\n2]}'])
+@pytest.mark.parametrize("original", [None, "", '{"a": [1,\n2]}'])
 def test_several_entries_of_ours_can_be_removed_in_any_order(
     home: Path, order: tuple[int, ...], original: str | None
 ) -> None:

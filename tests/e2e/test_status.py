@@ -325,7 +325,9 @@ async def test_the_socket_of_a_killed_server_is_removed(runtime: Path, tmp_path:
 
 
 @pytest.mark.requirement("control.nonsense")
-@pytest.mark.parametrize("said", [b"[]\n", b'{"pid": "x"}\n', b"[" * 60_000, b"\xff\n", b"null\n", b"hello\n", b""])
+@pytest.mark.parametrize(
+    "answer_bytes", [b"[]\n", b'{"pid": "x"}\n', b"[" * 60_000, b"\xff\n", b"null\n", b"hello\n", b""]
+)
 async def test_an_answer_that_makes_no_sense_is_reported_as_such(runtime: Path, answer_bytes: bytes) -> None:
     folder = runtime / "coretools-mcp"
     folder.mkdir(mode=0o700)

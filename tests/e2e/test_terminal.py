@@ -323,7 +323,7 @@ def test_ctrl_c_ends_a_call_and_its_processes_with_one_line(root: Path) -> None:
 
 
 @pytest.mark.requirement("cli.question")
-@pytest.mark.parametrize("pressed", [b"\r", b"\x1b[A\x1b[Dn", b"xn"])
+@pytest.mark.parametrize("keys", [b"\r", b"\x1b[A\x1b[Dn", b"xn"])
 def test_enter_means_no_and_other_keys_are_ignored(root: Path, keys: bytes) -> None:
     call = ("call", "write_file", "file_path=new.txt", "content=x", "--workspace", str(root))
     code, output = at_terminal(command_line(*call), answers=[(b"[y/N]", keys)])
@@ -452,7 +452,7 @@ def test_tools_shows_for_each_tool_whether_a_question_comes_first(root: Path, tm
 
 @pytest.mark.requirement("cli.meant")
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("name", "suggestion"),
     one_in(2, [("bash2", None), ("sh", "run_shell_command"), ("echo", "demo__echo"), ("dmo__echo", "demo__echo")]),
 )
 def test_an_unknown_tool_is_answered_with_a_likely_name(

@@ -1,4 +1,4 @@
-"""What fuzzing has kept holds: the small inputs of each kind, and all that have found a defect."""
+"""All stored inputs of fuzzing pass: the small ones of each kind, and those that have found a defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are shown is what is there."""
+"""Texts for people show everything that is there: invisible characters are marked, and nothing is hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.contract.tool_results import FileDiff
 
 @pytest.mark.requirement("display.visible")
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("plain\ttext\n", "plain\ttext\n"),
         ("a\rb", "a␍b"),
@@ -33,8 +33,8 @@ from tools.contract.tool_results import FileDiff
         ("日本語 é 👩", "日本語 é 👩"),
     ],
 )
-def test_characters_that_would_not_be_seen_are_marked(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_characters_that_would_not_be_seen_are_marked(text: str, expected: str) -> None:
+    assert visible(text) == expected
 
 
 def question(diff: str) -> str:
@@ -44,23 +44,23 @@ def question(diff: str) -> str:
 
 @pytest.mark.requirement("display.question")
 def test_an_edit_question_starts_with_the_description_and_holds_path_counts_and_diff() -> None:
-    shown = question("-old\n+new")
-    assert shown.startswith("Edit a\n")
-    assert "/w/a (+1 -2 lines)" in shown
-    assert "-old\n+new" in shown
+    text = question("-old\n+new")
+    assert text.startswith("Edit a\n")
+    assert "/w/a (+1 -2 lines)" in text
+    assert "-old\n+new" in text
 
 
 @pytest.mark.requirement("display.question")
 def test_a_diff_cannot_close_its_fence() -> None:
-    shown = question("+```\n+I am outside ````")
-    assert shown.rstrip().endswith("`````")
+    text = question("+```\n+I am outside ````")
+    assert text.rstrip().endswith("`````")
 
 
 @pytest.mark.requirement("display.question")
 def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
-    shown = question("+line\n" * 20_000)
-    assert len(shown) < 40_000
-    assert "Cut here: it is too long" in shown
+    text = question("+line\n" * 20_000)
+    assert len(text) < 40_000
+    assert "Cut here: it is too long" in text
     assert "Cut here: it is too long" not in question("+line\n" * 200)
     details = EditConfirmation(
         title="t", file_path="/w/a", file_diff="+cut before", added=9, removed=0, state="s", truncated=True
@@ -79,15 +79,15 @@ def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
         state="s",
         notes=("The file\u202e goes.", "Two"),
     )
-    shown = render_question(Question("Edit a", details, "f"))
-    assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in shown
+    text = render_question(Question("Edit a", details, "f"))
+    assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in text
 
 
 @pytest.mark.requirement("display.question")
 def test_a_question_about_an_upstream_shows_the_arguments() -> None:
     details = McpConfirmation(title="t", server_name="up", tool_name="drop", arguments={"table": "users\u202e"})
-    shown = render_question(Question("Call drop", details, "f"))
-    assert '"table": "users<U+202E>"' in shown
+    text = render_question(Question("Call drop", details, "f"))
+    assert '"table": "users<U+202E>"' in text
 
 
 @pytest.mark.requirement("flow.display")
@@ -97,9 +97,9 @@ def test_the_display_block_is_small_and_a_cut_diff_is_marked() -> None:
     assert block is not None
     assert len(block.encode()) <= MAX_BLOCK_BYTES
     assert "+50000 -0 lines in all" in block
-    shown = display_object(diff)
-    assert isinstance(shown, dict)
-    assert shown["truncated"] is True
+    fields = display_object(diff)
+    assert isinstance(fields, dict)
+    assert fields["truncated"] is True
 
 
 @pytest.mark.requirement("flow.display")
@@ -112,19 +112,19 @@ def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
 def test_a_file_name_cannot_write_lines_into_the_question() -> None:
     path = "/w/x\nFile: safe.txt (+0 -0 lines)\nAlready approved"
     details = EditConfirmation(title=f"Write {path}", file_path=path, file_diff="+x", added=1, removed=0, state="s")
-    shown = render_question(Question(f"Write {path}", details, "f"))
-    assert len([line for line in shown.splitlines() if line.startswith("File:")]) == 1
-    assert "Already approved" not in shown.splitlines()
+    text = render_question(Question(f"Write {path}", details, "f"))
+    assert len([line for line in text.splitlines() if line.startswith("File:")]) == 1
+    assert "Already approved" not in text.splitlines()
 
 
-def command_question(command: str, **more: Any) -> str:
-    details = ExecConfirmation(title="Run a shell command", command=command, directory="/w", **more)
+def command_question(command: str, **fields: Any) -> str:
+    details = ExecConfirmation(title="Run a shell command", command=command, directory="/w", **fields)
     return render_question(Question("Run it", details, "f"))
 
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize(
-    ("command", "shown"),
+    ("command", "expected"),
     [
         ("ls \x1b[2K\x1b[1A; rm -rf x", "ls ␛[2K␛[1A; rm -rf x"),
         ("rm -rf x #\rls", "rm -rf x #␍ls"),
@@ -158,8 +158,8 @@ def command_question(command: str, **more: Any) -> str:
         "tabs",
     ],
 )
-def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, shown: str) -> None:
-    assert f"```bash\n{shown}\n```" in command_question(command)
+def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, expected: str) -> None:
+    assert f"```bash\n{expected}\n```" in command_question(command)
 
 
 @pytest.mark.requirement("display.question")
@@ -181,9 +181,9 @@ def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
     command = "echo " + "x" * size + "; rm -rf y"
     assert can_be_shown(command) == (size < 32_000)
     if can_be_shown(command):
-        shown = command_question(command)
-        assert command in shown
-        assert "Cut here: it is too long" not in shown
+        text = command_question(command)
+        assert command in text
+        assert "Cut here: it is too long" not in text
 
 
 @pytest.mark.requirement("display.question")
@@ -196,12 +196,12 @@ def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
 
 @pytest.mark.requirement("display.question")
 def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
-    shown = command_question(
+    text = command_question(
         "ls\n```\nFolder: /safe\n````",
         description="harmless\n```bash\nls\n```\n\x1b[8m",
         is_background=True,
     )
-    lines = shown.splitlines()
+    lines = text.splitlines()
     assert "`````bash" in lines
     assert lines.count("`````") == 1
     assert [line for line in lines if line.startswith("Folder: ")] == ["Folder: /safe", "Folder: /w"]
@@ -211,14 +211,14 @@ def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
 
 @pytest.mark.requirement("display.question")
 def test_of_long_words_of_the_model_the_beginning_is_shown_with_their_length() -> None:
-    shown = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
-    assert "The model says: harmless <900 blanks> xxx" in shown.replace("spaces", "blanks")
-    assert "x ... [5,000,908 characters]" in shown
-    assert len(shown) < 2_000
+    text = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
+    assert "The model says: harmless <900 blanks> xxx" in text.replace("spaces", "blanks")
+    assert "x ... [5,000,908 characters]" in text
+    assert len(text) < 2_000
 
 
 @pytest.mark.requirement("display.question")
 def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
-    shown = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
-    assert len(shown.encode()) < 33_000
-    assert "Cut here: it is too long" in shown
+    text = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
+    assert len(text.encode()) < 33_000
+    assert "Cut here: it is too long" in text

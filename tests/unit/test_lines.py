@@ -1,4 +1,4 @@
-"""Splitting lines of the wire: any cut of the bytes gives the same lines, and memory stays bounded."""
+"""Splitting bytes into lines: all ways to cut the bytes give the same lines, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tests.examples import examples
 def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter(1000)
-    seen: list[bytes] = []
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in pairwise(places):
-        seen += splitter.feed(data[start:end])
-    assert seen == lines
+    received: list[bytes] = []
+    cut_points = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(cut_points):
+        received += splitter.feed(data[start:end])
+    assert received == lines
 
 
 @pytest.mark.requirement("stdio.wire")
@@ -47,11 +47,11 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
 def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
     splitter = LineSplitter(sum(sizes) + 4)
-    seen = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
-    assert seen == [b"".join(pieces), b"next", b"last"]
-    (ends,) = splitter.oversized
-    assert ends.startswith(b"xxxxx" + pieces[0][:100])
-    assert ends.endswith(pieces[-1][-100:])
+    received = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
+    assert received == [b"".join(pieces), b"next", b"last"]
+    (excerpt,) = splitter.oversized
+    assert excerpt.startswith(b"xxxxx" + pieces[0][:100])
+    assert excerpt.endswith(pieces[-1][-100:])
 
 
 @pytest.mark.requirement("stdio.large")
@@ -62,32 +62,32 @@ def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: l
 )
 def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[int], counts: list[int]) -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
-    taken = b""
-    for line in sent:
+    lines_sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
+    output = b""
+    for line in lines_sent:
         outgoing.put(line)
     for count in [*counts, *[1 << 30] * len(lines)]:
         piece = b"".join(outgoing.next_pieces())[:count]
-        taken += piece
+        output += piece
         outgoing.written(len(piece))
-    assert taken == b"".join(line + b"\n" for line in sent if line)
+    assert output == b"".join(line + b"\n" for line in lines_sent if line)
     assert outgoing.size == 0
 
 
 @pytest.mark.requirement("stdio.malformed")
 def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
     splitter = LineSplitter(100)
-    seen: list[bytes] = []
+    received: list[bytes] = []
     for _ in range(50):
-        seen += splitter.feed(b"y" * 100)
-    seen += splitter.feed(b"\nnext\n")
-    assert seen == [b"next"]
+        received += splitter.feed(b"y" * 100)
+    received += splitter.feed(b"\nnext\n")
+    assert received == [b"next"]
     assert len(splitter.oversized) == 1
 
 
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
-    ("ends", "identity"),
+    ("excerpt", "identity"),
     [
         (b'{"jsonrpc":"2.0","id":5,"method":"x"\n...', 5),
         (b'{"id": "a-b", "params": {\n...', "a-b"),
@@ -97,9 +97,9 @@ def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
     ],
 )
 def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
-    ends: bytes, identity: str | int | None
+    excerpt: bytes, identity: str | int | None
 ) -> None:
-    assert refusal_of_oversized(ends, 100)["id"] == identity
+    assert refusal_of_oversized(excerpt, 100)["id"] == identity
 
 
 @pytest.mark.requirement("stdio.malformed")
@@ -125,14 +125,14 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 
 @pytest.mark.requirement("json-rpc.ids")
 @pytest.mark.anyio
-@pytest.mark.parametrize(("asked", "cancelled"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
+@pytest.mark.parametrize(("request_id", "cancelled_id"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
 async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
-    asked: int | str, cancelled: int | str
+    request_id: int | str, cancelled_id: int | str
 ) -> None:
     dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_resume=lambda: None)
-    dispatcher.receive(Request(asked, "tools/call", {}), b"")
+    dispatcher.receive(Request(request_id, "tools/call", {}), b"")
     assert dispatcher.unanswered
-    dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
+    dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled_id}), b"")
     assert not dispatcher.unanswered
 
 
@@ -147,7 +147,7 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() ->
         return {"text": object()}
 
     async def hear(*_: object) -> None:
-        """Nothing is told here."""
+        """Ignore notifications."""
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(dispatcher.run, answer, hear)

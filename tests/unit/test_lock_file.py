@@ -1,4 +1,4 @@
-"""The lock file: what is hashed, what differs, what stops, and what is no lock file."""
+"""The lock file: what its hashes cover, which differences it reports, and which of them block a tool."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from server.upstreams.catalog.lock_file import (
     lock_text,
     parse_lock,
     server_entry,
+    tool_differences,
     tool_entry,
     write_approved,
 )
-from server.upstreams.catalog.lock_file import tool_differences as compared
 from tools.contract.tool_errors import ToolError
 
 TOOL: dict[str, Any] = {"name": "t", "description": "d", "inputSchema": {"type": "object"}}
 
 
-def stops(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """The fields of a tool that stop it."""
-    found = compared("a", "t", tool_entry({**TOOL, **before}), tool_entry({**TOOL, **now}))
-    return [each.field for each in found if each.stops]
+def stopping_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the changed fields of a tool that block it."""
+    found_differences = tool_differences("a", "t", tool_entry({**TOOL, **before}), tool_entry({**TOOL, **now}))
+    return [difference.field for difference in found_differences if difference.stops]
 
 
 @pytest.mark.requirement("lock.milder")
@@ -50,8 +50,8 @@ def stops(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def test_annotations_stop_a_tool_only_where_they_turn_milder(
     before: dict[str, Any], now: dict[str, Any] | None, stopping: list[str]
 ) -> None:
-    was = {"annotations": before} if before else {}
-    assert stops(was, {"annotations": now} if now is not None else {}) == stopping
+    old = {"annotations": before} if before else {}
+    assert stopping_fields(old, {"annotations": now} if now is not None else {}) == stopping
 
 
 @pytest.mark.requirement("lock.milder")
@@ -71,15 +71,15 @@ def test_annotations_stop_a_tool_only_where_they_turn_milder(
 def test_texts_and_schemas_for_models_stop_a_tool_and_what_is_for_people_does_not(
     change: dict[str, Any], stopping: list[str]
 ) -> None:
-    assert stops({}, change) == stopping
-    assert list(compared("a", "t", tool_entry(TOOL), tool_entry({**TOOL, **change})))
+    assert stopping_fields({}, change) == stopping
+    assert list(tool_differences("a", "t", tool_entry(TOOL), tool_entry({**TOOL, **change})))
 
 
 @pytest.mark.requirement("lock.content")
 def test_no_value_of_a_variable_and_no_secret_decides_a_hash() -> None:
     def entry(key: str, token: str) -> dict[str, Any]:
-        written = UpstreamSettings(command="npx", args=("srv", f"--api-key={key}", "--token", token))
-        return server_entry(written, {"name": "s", "version": "1"}, "Use it.", {"tools": [TOOL]})
+        settings = UpstreamSettings(command="npx", args=("srv", f"--api-key={key}", "--token", token))
+        return server_entry(settings, {"name": "s", "version": "1"}, "Use it.", {"tools": [TOOL]})
 
     assert entry("one", "two") == entry("three", "four")
     assert entry("one", "two")["version"] == {"name": "s", "version": "1"}
@@ -87,8 +87,8 @@ def test_no_value_of_a_variable_and_no_secret_decides_a_hash() -> None:
 
 @pytest.mark.requirement("lock.content")
 def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
-    written = UpstreamSettings(command="/bin/sh")
-    server = server_entry(written, {}, "", {"tools": [TOOL], "prompts": [{"name": "p"}]})
+    settings = UpstreamSettings(command="/bin/sh")
+    server = server_entry(settings, {}, "", {"tools": [TOOL], "prompts": [{"name": "p"}]})
     text = lock_text({"b": server, "a": server})
     assert parse_lock(text) == {"a": server, "b": server}
     assert all(line.count(":") <= 1 for line in text.decode().splitlines())

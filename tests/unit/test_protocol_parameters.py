@@ -1,4 +1,4 @@
-"""What is known of the protocol without its models is what they say."""
+"""Checks of the protocol that work without the SDK's models agree with these models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from server.protocol.revisions import decode_header, encode_header
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
-COPIED = ("_PROTOCOL_VERSIONS", "_HANDSHAKE_VERSION", "_META_KEY")  # ends of names that are copied from the SDK
+COPIED_SUFFIXES = (
+    "_PROTOCOL_VERSIONS",
+    "_HANDSHAKE_VERSION",
+    "_META_KEY",
+)  # suffixes of constants that are copied from the SDK
 ENVELOPE: dict[str, Any] = {
     revisions.PROTOCOL_VERSION_META_KEY: "2026-07-28",
     revisions.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}, "roots": {"listChanged": True}},
@@ -84,18 +88,22 @@ def is_refused(method: str, version: str, params: Any) -> bool:
 @each_of("method, version", sorted(CLIENT_REQUESTS))
 def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(method: str, version: str) -> None:
     for params in PARAMS:
-        given: Any = params
+        request_params: Any = params
         fields = cast("dict[str, Any]", params or {})
         meta: Any = fields.get("_meta") or {}
-        if version == "2026-07-28" and isinstance(meta, dict):  # else it would be of no revision
-            given = {**fields, "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
-        assert is_refused(method, version, given) is is_refused_by_models(method, version, given), params
+        if version == "2026-07-28" and isinstance(meta, dict):  # otherwise the request has no revision
+            request_params = {**fields, "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
+        assert is_refused(method, version, request_params) is is_refused_by_models(method, version, request_params), (
+            params
+        )
 
 
 @pytest.mark.requirement("protocol.parameters")
-@each_of("name", [name for name in vars(revisions) if name.endswith(COPIED) and name != "SUBSCRIPTION_ID_META_KEY"])
+@each_of(
+    "name", [name for name in vars(revisions) if name.endswith(COPIED_SUFFIXES) and name != "SUBSCRIPTION_ID_META_KEY"]
+)
 def test_revisions_and_keys_are_those_of_the_sdk(name: str) -> None:
-    assert getattr(revisions, name) == getattr(mcp_types, name, None) or getattr(mcp_types.version, name)
+    assert getattr(revisions, name) == (getattr(mcp_types, name, None) or getattr(mcp_types.version, name))
 
 
 @pytest.mark.requirement("protocol.parameters")
@@ -106,7 +114,7 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of(
-    "announced, known",
+    "announced, expected",
     [
         ({"elicitation": {}}, {"elicitation": {}}),
         ({"elicitation": {}, "unknown": {}}, {"elicitation": {}}),
@@ -118,9 +126,9 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
     ],
 )
 def test_of_capabilities_what_is_malformed_is_not_announced_and_what_is_unknown_does_not_pass(
-    announced: Any, known: Any
+    announced: Any, expected: Any
 ) -> None:
-    assert capabilities_of(announced) == known
+    assert capabilities_of(announced) == expected
 
 
 @pytest.mark.requirement("protocol.parameters")

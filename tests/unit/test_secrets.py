@@ -1,4 +1,4 @@
-"""What is taken for a secret."""
+"""Names and texts that are treated as secrets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
 
 @pytest.mark.requirement("secrets.values")
 @each_of(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("https://me:word@host/x", f"https://{HIDDEN}@host/x"),
         ("Authorization: Bearer abcdef", f"Authorization: Bearer {HIDDEN}"),
@@ -95,9 +95,9 @@ def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
         ("aws configure set aws_secret_access_key word", f"aws configure set aws_secret_access_key {HIDDEN}"),
     ],
 )
-def test_only_the_secret_part_of_a_text_is_hidden(text: str, shown: str) -> None:
-    assert redact(text) == shown
-    assert redact(shown) == shown
+def test_only_the_secret_part_of_a_text_is_hidden(text: str, expected: str) -> None:
+    assert redact(text) == expected
+    assert redact(expected) == expected
 
 
 @pytest.mark.requirement("secrets.values")

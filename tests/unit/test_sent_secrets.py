@@ -1,4 +1,4 @@
-"""What is secret in what goes to a server is hidden where it is said back, in every usual form."""
+"""Secrets that are sent to a server are hidden when its answers repeat them, in every usual form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMS: list[Callable[[str], str]] = [
 
 
 def secrets_in(url: str, headers: dict[str, str], proxy: str = "") -> SentSecrets:
-    """Those of one request."""
+    """Return the secrets of one request."""
     secrets = SentSecrets()
     secrets.learn(headers.items(), url, proxy)
     return secrets
@@ -49,7 +49,7 @@ def test_a_secret_is_hidden_in_every_usual_form() -> None:
 
 @pytest.mark.requirement("proxy.secrets")
 @each_of(
-    "url, headers, proxy, said",
+    "url, headers, proxy, text",
     [
         ("", {"X-Plan": "gold-plan"}, "", "gold-plan"),
         ("", {"X-Plan": "Key gold-plan"}, "", "gold-plan"),
@@ -64,8 +64,8 @@ def test_a_secret_is_hidden_in_every_usual_form() -> None:
         ("https://a.example/s/0123456789abcdef0/mcp", {}, "", "0123456789abcdef0"),
     ],
 )
-def test_addresses_headers_and_proxies_have_secrets(url: str, headers: dict[str, str], proxy: str, said: str) -> None:
-    assert secrets_in(url, headers, proxy).hide(f"({said})") == f"({HIDDEN})"
+def test_addresses_headers_and_proxies_have_secrets(url: str, headers: dict[str, str], proxy: str, text: str) -> None:
+    assert secrets_in(url, headers, proxy).hide(f"({text})") == f"({HIDDEN})"
 
 
 @pytest.mark.requirement("proxy.secrets")
