@@ -1,4 +1,4 @@
-"""A FastMCP server as in its documentation. FastMCP is installed separately with the peers, so nothing checks this file.
+"""A FastMCP server as in its documentation. FastMCP is installed separately with the peers, so nothing checks this.
 
 python fastmcp_server.py PORT [UPSTREAMS]     over HTTP, or over stdio if the port is 0
 

@@ -30,7 +30,7 @@ def test_the_page_and_its_picture_show_every_figure_in_order() -> None:
 
 
 @pytest.mark.requirement("project.benchmarks")
-def test_each_ratio_that_the_short_form_looks_for_is_kept() -> None:
+def test_every_ratio_that_the_short_run_compares_with_is_stored() -> None:
     ratios_by_name = json.loads(RATIOS_FILE.read_text(encoding="utf-8"))
     expected = {figure.name: set(row.short) for row in ROWS if row.short for figure in row.figures}
     assert expected
@@ -42,7 +42,7 @@ def test_each_ratio_that_the_short_form_looks_for_is_kept() -> None:
     "unit, ours, theirs, ratio",
     [("ms", 2.0, 6.0, 3.0), ("MB", 6.0, 2.0, 1 / 3), ("/s", 100.0, 50.0, 2.0)],
 )
-def test_above_one_this_server_is_ahead_whatever_is_measured(
+def test_a_ratio_above_one_means_that_this_server_is_ahead_for_every_unit(
     unit: str, ours: float, theirs: float, ratio: float
 ) -> None:
     measurement = Measurement(Figure("any", unit), "", {OURS: [ours], "peer": [theirs]})
@@ -58,7 +58,5 @@ def test_above_one_this_server_is_ahead_whatever_is_measured(
         ([5, 105, 10_005, 1_000_005], 2),
     ],
 )
-def test_the_exponent_is_that_of_what_comes_on_top_of_the_smallest_size(
-    durations: Sequence[float], expected: float
-) -> None:
+def test_the_exponent_ignores_the_fixed_cost(durations: Sequence[float], expected: float) -> None:
     assert exponent([1, 10, 100, 1_000], durations) == pytest.approx(expected, abs=0.01)

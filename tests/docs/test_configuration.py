@@ -34,7 +34,7 @@ def rows() -> list[list[str]]:
 
 
 @pytest.mark.requirement("settings.defaults")
-def test_the_tables_are_the_ones_the_code_writes() -> None:
+def test_the_tables_are_current() -> None:
     result = subprocess.run([sys.executable, *forked([str(DOCS / "settings_tables.py"), "--check"])], check=False)
     assert result.returncode == 0, "run .venv/bin/python -P docs/settings_tables.py"
 
@@ -51,7 +51,7 @@ def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence() ->
 
 
 @pytest.mark.requirement("settings.defaults")
-def test_the_page_names_the_variable_of_every_key_that_a_provider_of_search_needs() -> None:
+def test_the_page_names_the_variable_of_every_key_of_a_search_provider() -> None:
     sentences = {row[0].strip("`"): row[3] for row in rows() if len(row) == 4}
     for provider, variables in SEARCH_VARIABLES.items():
         for key, variable in variables.items():
@@ -81,13 +81,13 @@ def problems(settings: Any) -> list[str]:
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_is_the_one_the_code_writes() -> None:
+def test_the_schema_file_is_current() -> None:
     result = subprocess.run([sys.executable, *forked([str(DOCS / "settings_schema.py"), "--check"])], check=False)
     assert result.returncode == 0, "run .venv/bin/python -P docs/settings_schema.py"
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> None:
+def test_the_schema_accepts_the_default_of_every_key_and_refuses_unknown_keys() -> None:
     with all_cases() as case:
         for key in KEYS:
             *parents, last = key.path.split(".")
@@ -113,11 +113,11 @@ def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> Non
         ({"$schema": "./settings.schema.json"}, True),
     ],
 )
-def test_the_schema_tells_right_settings_from_wrong_ones(settings: Any, is_right: bool) -> None:
+def test_the_schema_distinguishes_right_settings_from_wrong_ones(settings: Any, is_right: bool) -> None:
     assert (problems(settings) == []) is is_right
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_takes_the_example() -> None:
+def test_the_schema_accepts_the_example() -> None:
     example = (DOCS.parent / "mcp.json.example").read_bytes()
     assert problems(parse(example, "mcp.json.example", Diagnostics())) == []

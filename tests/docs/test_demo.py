@@ -21,7 +21,7 @@ def demo_text() -> str:
 
 
 @pytest.mark.requirement("project.fresh-machine")
-def test_the_demo_tells_its_story_to_the_end(demo_text: str) -> None:
+def test_the_demo_runs_to_the_end(demo_text: str) -> None:
     headings = [line for line in demo_text.splitlines() if line.startswith("== ")]
     assert len(headings) == 6
     assert demo_text.count("The server asks:") == 2
@@ -32,7 +32,7 @@ def test_the_demo_tells_its_story_to_the_end(demo_text: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.requirement("project.fresh-machine")
-def test_the_demo_fails_loudly_where_the_command_is_missing(tmp_path: Path) -> None:
+def test_the_demo_fails_with_a_message_if_the_command_is_missing(tmp_path: Path) -> None:
     # An interpreter in another folder has no coretools-mcp command next to it.
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
@@ -52,7 +52,7 @@ def test_the_picture_shows_what_the_demo_prints(demo_text: str) -> None:
 
 
 @pytest.mark.requirement("project.recording")
-def test_a_picture_of_another_conversation_is_another_one() -> None:
+def test_the_picture_contains_the_text_in_lines_that_fit() -> None:
     svg = picture("== Search\n\n    > grep_search <&>\n    | -old\n" + "    word" * 60)
     assert svg != picture("== Search\n")
     root = ET.fromstring(svg)  # noqa: S314 - made by our own code

@@ -31,7 +31,7 @@ WITHOUT_QUESTIONS = ("openai-agents", "smolagents")
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("docs.frameworks")]
 
 
-def test_each_framework_has_a_snippet_that_connects_with_a_token_to_one_session_and_raises_the_limits() -> None:
+def test_each_framework_has_a_snippet_with_a_token_and_one_session() -> None:
     assert len(SNIPPETS) == PAGE.count("CORETOOLS_TOKEN']") + PAGE.count("env.CORETOOLS_TOKEN") == 7
     assert all("session" in snippet["code"] or "adapter" in snippet["code"] for snippet in SNIPPETS.values())
     (settings,) = SETTINGS
@@ -76,7 +76,7 @@ def run_and_answer(command: list[str], folder: Path) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(1_200)  # the first run installs the framework
 @pytest.mark.parametrize("package", SNIPPETS)
-async def test_a_snippet_of_the_page_works_as_it_stands(
+async def test_a_snippet_of_the_page_works_unchanged(
     package: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snippet = SNIPPETS[package]

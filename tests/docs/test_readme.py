@@ -37,12 +37,12 @@ COMMANDS = re.findall(r"^    (coretools-mcp\b[^#\n\[]*)", README + CLIENTS, flag
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_readme_can_be_read_in_one_go() -> None:
+def test_the_readme_is_short() -> None:
     assert len(README.split()) <= MAX_WORDS
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_page_of_tools_is_the_one_the_code_writes_and_the_readme_counts_them() -> None:
+def test_the_page_of_tools_is_current_and_the_readme_has_their_number() -> None:
     checks = forked([str(ROOT / "docs" / "tool_tables.py"), "--check"])
     result = subprocess.run([sys.executable, *checks], check=False)
     assert result.returncode == 0, "run .venv/bin/python -P docs/tool_tables.py"
@@ -61,7 +61,7 @@ def comparison() -> dict[str, str]:
 
 
 @pytest.mark.requirement("project.comparison")
-def test_whatever_the_comparison_says_of_us_is_a_link_to_its_proof() -> None:
+def test_every_claim_of_the_comparison_links_to_its_proof() -> None:
     assert len(comparison()) >= 8
     for subject, claim in comparison().items():
         link = re.fullmatch(r"\[[^\]]+\]\((tests/\S+/test_\w+\.py|bench/\w+_rows\.py)\)", claim)
@@ -71,7 +71,7 @@ def test_whatever_the_comparison_says_of_us_is_a_link_to_its_proof() -> None:
 
 
 @pytest.mark.requirement("project.comparison")
-def test_the_comparison_claims_no_more_speed_than_the_bench_holds() -> None:
+def test_the_comparison_claims_no_more_speed_than_the_benchmark_guarantees() -> None:
     assert "at most as long as server-filesystem" in comparison()["finding files by name"]
     rows = [row for row in FILE_ROWS if row.figures[0].name.startswith("files by name among")]
     assert rows
@@ -79,7 +79,7 @@ def test_the_comparison_claims_no_more_speed_than_the_bench_holds() -> None:
 
 
 @pytest.mark.requirement("project.readme")
-def test_every_snippet_is_valid_and_starts_our_command_or_names_our_address() -> None:
+def test_every_snippet_is_valid_and_contains_our_command_or_address() -> None:
     entries: list[dict[str, Any]] = []
     for language, text in FENCES:
         content = tomllib.loads(text) if language == "toml" else json.loads(text)
@@ -112,7 +112,7 @@ def sent_header(entry: dict[str, Any], token: str) -> str:
 @pytest.mark.anyio
 @pytest.mark.requirement("project.readme")
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="not run: openssl is not installed")
-async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_path: Path) -> None:
+async def test_clients_that_follow_the_section_on_the_network_can_list_the_tools(tmp_path: Path) -> None:
     match = re.search(
         r"^## Over the network\n\n    (.*?) +#.*\n    coretools-mcp (.*?) +# (\S+), SSE: (\S+)$", CLIENTS, re.MULTILINE
     )
@@ -145,7 +145,7 @@ async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_pa
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
+def test_the_settings_in_the_documentation_are_valid(tmp_path: Path) -> None:
     pages = ("docs/servers.md", "docs/logins.md", "docs/network.md", "deploy/README.md")
     guide = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```json\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
@@ -159,7 +159,7 @@ def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("project.readme")
-def test_every_promise_of_security_links_to_its_test() -> None:
+def test_every_security_promise_links_to_its_test() -> None:
     page = ROOT / "docs" / "security.md"
     tables = re.findall(
         r"^\| promise \| enforced by \| test \|\n\|[- |]+\n((?:\|.*\n)+)",
@@ -176,7 +176,7 @@ def test_every_promise_of_security_links_to_its_test() -> None:
 
 
 @pytest.mark.requirement("project.readme")
-def test_every_client_is_named_with_its_file() -> None:
+def test_every_client_is_documented_with_its_file() -> None:
     places = [
         ("Claude Code", ".mcp.json"),
         ("VS Code", ".vscode/mcp.json"),
@@ -190,7 +190,7 @@ def test_every_client_is_named_with_its_file() -> None:
 
 
 @pytest.mark.requirement("install.table")
-def test_the_page_of_clients_tells_of_each_what_the_table_says() -> None:
+def test_the_page_of_clients_agrees_with_the_code() -> None:
     rows = {row[0]: row[1:] for row in re.findall(r"^\| ([a-z-]+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", CLIENTS, re.MULTILINE)}
     clients = client_configs({"HOME": "/h"}, "linux")
     assert list(rows)[2:] == list(clients)  # without the header of the table
@@ -210,13 +210,13 @@ def test_the_page_of_clients_tells_of_each_what_the_table_says() -> None:
 
 @pytest.mark.requirement("project.readme")
 @pytest.mark.parametrize("name", ["README.md", "mcp.json.example"])
-def test_no_way_to_start_is_shown_that_the_launcher_cannot_protect(name: str) -> None:
+def test_no_way_to_start_is_documented_that_bypasses_the_launcher(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert not re.search(r"python[\d.]*\s+(-\S+\s+)*-m\s+server|\"-m\",\s*\"server|PYTHONPATH", text)
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_commands_shown_are_understood() -> None:
+def test_the_documented_commands_are_valid() -> None:
     assert len(COMMANDS) >= 4
     for command in COMMANDS:
         words = command.split()[1:]
@@ -229,7 +229,7 @@ def test_the_commands_shown_are_understood() -> None:
 
 @pytest.mark.requirement("project.readme")
 @pytest.mark.skipif(shutil.which("make") is None, reason="not run: make is not installed")
-def test_the_targets_shown_exist() -> None:
+def test_the_documented_make_targets_exist() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^    make ([\w-]+)", README + contributing, flags=re.MULTILINE))
     assert {"demo", "test", "check"} <= targets
@@ -239,7 +239,7 @@ def test_the_targets_shown_exist() -> None:
 
 @pytest.mark.requirement("project.layout")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.relative_to(ROOT).as_posix())
-def test_every_link_inside_the_project_leads_somewhere(document: Path) -> None:
+def test_every_link_inside_the_project_has_a_target(document: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (document.parent / link).exists()] == []
@@ -247,7 +247,7 @@ def test_every_link_inside_the_project_leads_somewhere(document: Path) -> None:
 
 @pytest.mark.requirement("project.layout")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.relative_to(ROOT).as_posix())
-def test_every_link_to_a_heading_finds_it(document: Path) -> None:
+def test_every_link_to_a_heading_has_a_target(document: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
     local = [(link, anchor) for link, anchor in links if "://" not in link]
     assert [
@@ -262,7 +262,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.requirement("project.layout")
-def test_every_module_that_the_map_of_the_project_names_is_there() -> None:
+def test_every_module_in_the_map_of_the_project_exists() -> None:
     names = re.findall(r"`([\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     paths = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
     assert names

@@ -27,13 +27,13 @@ def test_the_page_names_the_script_and_its_rows_with_their_units() -> None:
 
 
 @pytest.mark.requirement("project.scale")
-def test_the_limits_that_the_page_reckons_with_are_those_of_the_server() -> None:
+def test_the_limits_on_the_page_are_those_of_the_server() -> None:
     assert f"a process keeps {MAX_SESSIONS:,} sessions" in PAGE
     assert f"a process accepts {MAX_CONNECTIONS:,} at once" in PAGE
 
 
 @pytest.mark.requirement("project.scale")
-def test_the_page_says_what_is_extrapolated_and_reckons_rightly() -> None:
+def test_the_page_says_what_is_extrapolated_and_calculates_correctly() -> None:
     assert PAGE.index("extrapolated") < PAGE.index("| users |")
     costs = {
         name: float(cost.replace(",", ""))

@@ -64,14 +64,14 @@ def command_lines(line: str) -> list[list[str]]:
 
 @pytest.mark.requirement("project.snippets")
 @pytest.mark.parametrize("line", OURS)
-def test_every_command_of_ours_is_understood(line: str) -> None:
+def test_every_documented_command_line_is_valid(line: str) -> None:
     for words in command_lines(line):
         is_serving = not words or words[0].startswith("-")
         assert parse(["serve", *words] if is_serving else words).command
 
 
 @pytest.mark.requirement("project.snippets")
-def test_the_lines_to_type_are_found_and_a_wrong_one_is_not_understood() -> None:
+def test_command_lines_are_found_and_wrong_ones_are_refused() -> None:
     assert len(OURS) >= 20
     assert ["install", "CLIENT", "--scope", "project"] in command_lines(
         "coretools-mcp install [CLIENT] --scope user|project"
@@ -83,13 +83,13 @@ def test_the_lines_to_type_are_found_and_a_wrong_one_is_not_understood() -> None
 
 
 @pytest.mark.requirement("project.snippets")
-def test_every_other_line_to_type_is_known_with_a_reason() -> None:
+def test_every_other_command_is_listed_with_a_reason() -> None:
     first_words = {line.split()[0] for line in TYPED_LINES if line not in OURS}
     assert first_words == set(NOT_PARSED)
 
 
 @pytest.mark.requirement("project.snippets")
 @pytest.mark.parametrize(("page", "language", "text"), FENCED_BLOCKS)
-def test_every_fenced_block_is_what_it_says(page: str, language: str, text: str) -> None:
+def test_every_fenced_block_is_valid_in_its_language(page: str, language: str, text: str) -> None:
     assert language in {"json", "toml"}, f"{page}: a block of {language or 'no language'} cannot be checked"
     assert tomllib.loads(text) if language == "toml" else json.loads(text)

@@ -26,7 +26,7 @@ def arguments(instruction: str) -> list[str]:
 
 
 @pytest.mark.requirement("project.container")
-def test_what_it_starts_from_is_pinned_and_the_python_is_one_that_is_supported() -> None:
+def test_base_images_are_pinned_and_use_a_supported_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stages = [rest.split() for name, rest in STEPS if name == "FROM"]
     assert [stage[2] for stage in stages][-2:] == ["upstreams", "server"]  # the last stage is the default target
@@ -41,7 +41,7 @@ def test_what_it_starts_from_is_pinned_and_the_python_is_one_that_is_supported()
 
 
 @pytest.mark.requirement("project.container")
-def test_both_images_end_as_a_user_without_rights_that_they_have_made() -> None:
+def test_both_images_run_as_an_unprivileged_user_that_they_create() -> None:
     user = "coretools"
     assert any(name == "RUN" and f" {user} " in rest and "useradd" in rest for name, rest in STEPS)
     stages = "\n".join(name if name != "FROM" else rest for name, rest in STEPS).split(" AS ")[-2:]
@@ -72,7 +72,7 @@ def test_only_what_is_shipped_is_copied() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("project.container")
-async def test_with_a_token_it_serves_and_is_healthy_only_while_it_does(tmp_path: Path) -> None:
+async def test_with_a_token_the_container_command_serves_and_the_health_check_follows(tmp_path: Path) -> None:
     (command,) = arguments("ENTRYPOINT")
     options = [str(tmp_path) if word == "/workspace" else word for word in arguments("CMD")]
     start = [
@@ -99,7 +99,7 @@ async def test_with_a_token_it_serves_and_is_healthy_only_while_it_does(tmp_path
 
 @pytest.mark.long
 @pytest.mark.requirement("project.container")
-def test_without_a_token_it_does_not_start(tmp_path: Path) -> None:
+def test_without_a_token_the_container_command_does_not_start(tmp_path: Path) -> None:
     options = [str(tmp_path) if word == "/workspace" else word for word in arguments("CMD")]
     start = ["env", "-u", "CORETOOLS_MCP_TOKEN", sys.executable, "-P", str(ROOT / "coretools_mcp.py"), *options]
     result = subprocess.run(start, capture_output=True, encoding="utf-8", check=False)

@@ -23,13 +23,13 @@ def _names(wheel: Path) -> set[str]:
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_wheel_holds_the_two_packages_and_the_launcher_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_two_packages_and_the_launcher(wheel: Path) -> None:
     top_level = {name.partition("/")[0] for name in _names(wheel)}
     assert top_level == {"server", "tools", "coretools_mcp.py", f"coretools_mcp-{VERSION}.dist-info"}
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
     files = {
         path.relative_to(ROOT).as_posix()
         for package in ("server", "tools")
@@ -52,7 +52,7 @@ def test_the_source_distribution_builds_the_same_wheel(sdist: Path, wheel: Path,
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_metadata_names_the_command_the_licence_and_the_pythons(wheel: Path) -> None:
+def test_the_metadata_names_the_command_the_licence_and_the_python_versions(wheel: Path) -> None:
     info = f"coretools_mcp-{VERSION}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
         metadata = HeaderParser().parsestr(archive.read(f"{info}/METADATA").decode())
@@ -74,7 +74,7 @@ def test_the_newest_version_of_the_changelog_is_the_one_that_is_built() -> None:
 
 @pytest.mark.requirement("project.wheels")
 @pytest.mark.parametrize(("system", "without_re2"), [("linux", True), ("darwin", True), ("win32", False)])
-def test_what_has_no_wheel_on_a_system_is_not_required_there(system: str, *, without_re2: bool) -> None:
+def test_packages_without_a_wheel_for_a_system_are_not_required_there(system: str, *, without_re2: bool) -> None:
     from packaging.requirements import Requirement
 
     requirements = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]

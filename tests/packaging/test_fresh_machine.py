@@ -50,7 +50,7 @@ def _make(machine: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.requirement("project.fresh-machine")
 @pytest.mark.skipif(find_spec("ensurepip") is None, reason="not run: this Python cannot make environments")
-def test_make_passes_over_stubs_and_old_interpreters(machine: Path) -> None:
+def test_make_skips_stubs_and_old_interpreters(machine: Path) -> None:
     _program(machine, "python3.14", "echo 'not installed' >&2; exit 127")
     _program(machine, "python3.13", "exit 0  # as an interpreter that is too old answers")
     # Without pip, because its installation takes most of the time.
@@ -71,7 +71,7 @@ def test_make_says_that_python_is_missing(machine: Path) -> None:
 
 
 @pytest.mark.requirement("project.fresh-machine")
-def test_make_names_the_package_to_install_where_python_cannot_make_environments(machine: Path) -> None:
+def test_make_names_the_package_to_install_if_python_cannot_create_environments(machine: Path) -> None:
     _program(machine, "python3", f'case "$*" in *"-m "*) mkdir -p .venv; exit 1;; esac; exec {REAL} "$@"')
     # The Makefile asks the interpreter for its path, which must lead to the crippled one.
     _program(

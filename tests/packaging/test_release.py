@@ -144,7 +144,7 @@ def ready(tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("project.release-check")
-def test_now_nothing_but_the_placeholders_keeps_a_release_back() -> None:
+def test_only_placeholders_block_a_release_at_present() -> None:
     lines = refusals(ROOT)
     assert [line for line in lines if " has a placeholder: " not in line] == []
     incomplete = {name for name in DESCRIPTIONS if "OWNER" in (ROOT / name).read_text(encoding="utf-8")}
@@ -153,7 +153,7 @@ def test_now_nothing_but_the_placeholders_keeps_a_release_back() -> None:
 
 
 @pytest.mark.requirement("project.release-check")
-def test_a_release_with_everything_filled_in_is_let_through(ready: Path) -> None:
+def test_a_release_without_placeholders_passes_the_check(ready: Path) -> None:
     assert refusals(ready) == []
 
 
@@ -177,7 +177,7 @@ def test_a_release_with_everything_filled_in_is_let_through(ready: Path) -> None
         (IMAGE, "io.github.somebody/", "io.github.else/"),
     ],
 )
-def test_a_file_that_says_something_else_is_named(ready: Path, name: str, before: str, after: str) -> None:
+def test_a_file_that_disagrees_is_named(ready: Path, name: str, before: str, after: str) -> None:
     text = (ready / name).read_text(encoding="utf-8")
     assert before in text
     (ready / name).write_text(text.replace(before, after), encoding="utf-8")
@@ -186,7 +186,7 @@ def test_a_file_that_says_something_else_is_named(ready: Path, name: str, before
 
 
 @pytest.mark.requirement("project.registry")
-def test_server_json_is_what_the_registry_takes() -> None:
+def test_server_json_is_valid_for_the_registry() -> None:
     assert problems(SERVER, SERVER_SCHEMA) == []
 
 
@@ -203,12 +203,12 @@ def test_server_json_is_what_the_registry_takes() -> None:
         {"packages": [{key: value for key, value in SERVER["packages"][0].items() if key != "transport"}]},
     ],
 )
-def test_what_the_registry_refuses_is_seen(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_the_registry_refuses(change: dict[str, Any]) -> None:
     assert problems({**SERVER, **change}, SERVER_SCHEMA) != []
 
 
 @pytest.mark.requirement("project.registry")
-def test_server_json_offers_what_the_server_knows_and_every_variable_of_a_search_provider() -> None:
+def test_server_json_offers_only_valid_arguments_and_every_variable_of_a_search_provider() -> None:
     (package,) = SERVER["packages"]
     for argument in package["packageArguments"]:
         parse(["serve", argument["name"], "value", *([argument["name"], "other"] if argument["isRepeated"] else [])])
@@ -230,7 +230,7 @@ def test_the_manifest_has_the_required_fields_and_asks_for_what_it_uses() -> Non
 
 
 @pytest.mark.requirement("project.bundle")
-def test_a_manifest_with_a_field_too_few_or_a_range_with_a_comma_is_seen() -> None:
+def test_the_manifest_schema_refuses_missing_fields_and_ranges_with_commas() -> None:
     for field in MANIFEST_SCHEMA["required"]:
         assert problems({key: value for key, value in BUNDLE_MANIFEST.items() if key != field}, MANIFEST_SCHEMA) != []
     comma = {**BUNDLE_MANIFEST, "compatibility": {"runtimes": {"python": ">=3.11,<3.15"}}}
@@ -240,7 +240,7 @@ def test_a_manifest_with_a_field_too_few_or_a_range_with_a_comma_is_seen() -> No
 @pytest.mark.anyio
 @pytest.mark.requirement("project.bundle")
 @pytest.mark.parametrize("key", one_in(2, ["", "a-key"]))
-async def test_the_bundle_serves_the_chosen_folders_and_no_other(tmp_path: Path, key: str) -> None:
+async def test_the_bundle_serves_only_the_selected_folders(tmp_path: Path, key: str) -> None:
     bundle = shutil.copytree((ROOT / MANIFEST).parent, tmp_path / "bundle")
     folders = [tmp_path / name for name in ("one", "another folder", "not chosen")]
     for folder in folders:

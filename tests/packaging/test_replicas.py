@@ -27,7 +27,7 @@ NAMES = re.findall(rf"^    server (\w+) \1:{PORT} check$", BALANCER, re.MULTILIN
 
 
 @needs_haproxy
-def test_haproxy_understands_its_file() -> None:
+def test_haproxy_accepts_its_configuration() -> None:
     result = subprocess.run(
         [str(HAPROXY), "-c", "-f", str(DEPLOY / "haproxy.cfg")], capture_output=True, encoding="utf-8", check=False
     )
@@ -37,7 +37,7 @@ def test_haproxy_understands_its_file() -> None:
     assert warnings == []
 
 
-def test_the_balancer_sends_nothing_twice() -> None:
+def test_the_balancer_repeats_no_request_after_a_connection() -> None:
     assert re.findall(r"^ +retry-on (.+)$", BALANCER, re.MULTILINE) == ["conn-failure"]
     assert "option http-server-close" in BALANCER
 
@@ -52,7 +52,7 @@ def test_the_replicas_of_both_files_are_the_same() -> None:
     assert f'ports: ["127.0.0.1:{PORT}:{PORT}"]' in SERVICES
 
 
-def test_no_service_is_privileged_and_each_is_of_a_version() -> None:
+def test_no_service_is_privileged_and_each_image_has_a_version() -> None:
     services = [REPLICA, *re.findall(r"^  (?:haproxy|valkey):\n(?:    .+\n)+", SERVICES, re.MULTILINE)]
     assert len(services) == 3
     for service_text in services:
@@ -75,7 +75,7 @@ def test_the_image_has_what_the_store_needs() -> None:
     assert "[full,valkey]'" in PAGE
 
 
-def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
+def test_the_command_and_the_settings_of_the_replicas_are_valid(tmp_path: Path) -> None:
     (words,) = re.findall(r"^  command: \[(.+)\]$", REPLICA, re.MULTILINE)
     assert parse(["serve", *words.split(", ")]).command
     assert "- ./settings.json:/settings.json:ro" in REPLICA
@@ -89,7 +89,7 @@ def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
     assert SETTINGS["http"]["drain"] > 2 * (interval * 1000 + fast_interval)
 
 
-def test_each_variable_of_the_settings_is_asked_for_and_told_of() -> None:
+def test_each_variable_of_the_settings_is_required_and_documented() -> None:
     variables = set(re.findall(r'"env": "(\w+)"', (DEPLOY / "settings.json").read_text(encoding="utf-8")))
     assert set(re.findall(r"^    (\w+): \$\{\1:\?", REPLICA, re.MULTILINE)) == variables
     assert all(name in PAGE for name in variables)

@@ -21,14 +21,14 @@ PAGE = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
 ANALYZE = shutil.which("systemd-analyze")
 
 
-def test_its_command_is_understood() -> None:
+def test_the_command_of_the_unit_is_valid() -> None:
     program, *words = shlex.split(COMMAND)
     assert Path(program).name == "coretools-mcp"
     assert parse(["serve", *words]).command
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="not run: systemd-analyze is missing here")
-def test_systemd_understands_it(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     program, *_ = shlex.split(COMMAND)
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text(encoding="utf-8").replace(program, "/bin/true"), encoding="utf-8")
@@ -40,7 +40,7 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
     assert subprocess.run([str(ANALYZE), *security_check], capture_output=True, check=False).returncode == 0
 
 
-def test_the_home_of_its_user_is_not_in_the_workspace_where_commands_could_write_settings() -> None:
+def test_the_home_folder_of_the_units_user_is_outside_the_workspace() -> None:
     unit = UNIT.read_text(encoding="utf-8")
     (home,) = re.findall(r"--home-dir (\S+)", PAGE)
     (workspace,) = re.findall(r"--workspace (\S+)", COMMAND)
@@ -50,7 +50,7 @@ def test_the_home_of_its_user_is_not_in_the_workspace_where_commands_could_write
     assert Path(home).name in folders.split()
 
 
-def test_the_page_names_files_that_exist_and_options_that_we_have() -> None:
+def test_the_page_names_only_existing_files_and_options() -> None:
     names = set(re.findall(r"deploy/([\w.-]+)", PAGE))
     assert UNIT.name in names
     assert all((ROOT / "deploy" / name).exists() for name in names)

@@ -91,7 +91,7 @@ def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
 
 
 @pytest.mark.requirement("project.launcher")
-def test_the_traps_are_sharp(workspace: Path, tmp_path: Path) -> None:
+def test_the_traps_work(workspace: Path, tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", "import tools"], cwd=workspace, env=_environment(tmp_path, None), check=False
     )
@@ -156,7 +156,7 @@ def _ask(server: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, An
 
 
 @pytest.mark.requirement("project.launcher")
-def test_a_damaged_installation_says_so_in_a_sentence(installed_bin: Path, tmp_path: Path) -> None:
+def test_a_damaged_installation_prints_one_sentence(installed_bin: Path, tmp_path: Path) -> None:
     launcher = run(installed_bin / "python", "-P", "-c", "import coretools_mcp; print(coretools_mcp.__file__)").strip()
     folder = tmp_path / "alone"
     folder.mkdir()

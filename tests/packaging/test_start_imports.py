@@ -59,7 +59,7 @@ WORK_MODULES = (
 
 
 @pytest.mark.requirement("project.start-imports")
-def test_what_tools_do_is_imported_with_their_first_call(tmp_path: Path) -> None:
+def test_the_code_of_tools_is_imported_with_their_first_call(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", *server_arguments(tmp_path, None)]
     lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in MESSAGES)
     result = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=50, check=True)

@@ -36,7 +36,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("audit.records")
-def test_each_decision_is_a_line_with_its_reason_and_its_answer(tmp_path: Path) -> None:
+def test_each_decision_is_one_line_with_its_reason_and_its_answer(tmp_path: Path) -> None:
     log = AuditLog(str(tmp_path / "audit.jsonl"))
     log.note(decision_entry({"file_path": "a", "n": 5}))
     log.note(decision_entry(answer=Answer(Decision.ONCE)))
@@ -105,7 +105,7 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("audit.shared")
-def test_a_lock_that_somebody_holds_keeps_no_decision_out(tmp_path: Path) -> None:
+def test_a_lock_held_by_somebody_else_delays_no_decision(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.touch()
     with path.open("rb") as lock_file:
@@ -117,7 +117,7 @@ def test_a_lock_that_somebody_holds_keeps_no_decision_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("audit.shared")
-def test_a_line_for_which_there_is_no_room_is_left_out_as_a_whole(tmp_path: Path) -> None:
+def test_a_line_that_does_not_fit_on_the_disk_is_left_out_completely(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
 
     def write() -> None:
@@ -135,7 +135,7 @@ def test_a_line_for_which_there_is_no_room_is_left_out_as_a_whole(tmp_path: Path
 
 
 @pytest.mark.requirement("audit.shared")
-def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
+def test_decisions_that_could_not_be_written_are_counted_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_log, "FLUSH_SECONDS", 0.01)
@@ -154,7 +154,7 @@ def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
 
 @pytest.mark.requirement("audit.shared")
 @pytest.mark.parametrize(("name", "is_warned"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
-def test_a_file_that_tools_can_reach_is_told_of(
+def test_the_log_warns_of_an_audit_file_that_tools_can_reach(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_warned: bool
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -190,7 +190,7 @@ def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("audit.shared")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not run: there is no /dev/full here")
-def test_a_full_disk_is_told_in_the_log_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_logged_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog("/dev/full")
     log.note(decision_entry())
     log.note(decision_entry())

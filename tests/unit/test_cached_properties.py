@@ -26,7 +26,7 @@ class Folder:
 
 
 @pytest.mark.requirement("scarcity.hung_folder")
-def test_an_object_whose_folder_does_not_answer_keeps_no_other_one_waiting() -> None:
+def test_an_object_whose_folder_hangs_blocks_no_other_object() -> None:
     gate, counts = threading.Event(), list[int]()
     stuck_folder, free_folder = Folder(gate), Folder()
 

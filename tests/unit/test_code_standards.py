@@ -117,7 +117,7 @@ def _matches_in(pattern: re.Pattern[str], texts: Iterable[tuple[str, str]]) -> l
 
 
 @pytest.mark.requirement("project.layout")
-def test_the_top_level_holds_exactly_the_named_entries() -> None:
+def test_the_top_level_has_exactly_the_expected_entries() -> None:
     ignore_rules = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text(encoding="utf-8").splitlines())
     entries = {
         entry.name
@@ -128,7 +128,7 @@ def test_the_top_level_holds_exactly_the_named_entries() -> None:
 
 
 @pytest.mark.requirement("project.form")
-def test_every_module_says_what_it_is_for_and_defers_its_annotations() -> None:
+def test_every_module_has_a_docstring_and_defers_its_annotations() -> None:
     docstring_start = re.compile(r'(?:#!.*\n)?r?"""\S')
     future_import = re.compile(r"^from __future__ import annotations$|\A(?:[^\n]|\n(?!import |from ))*\Z", re.MULTILINE)
     failures = [
@@ -138,7 +138,7 @@ def test_every_module_says_what_it_is_for_and_defers_its_annotations() -> None:
 
 
 @pytest.mark.requirement("project.form")
-def test_names_say_what_a_thing_is() -> None:
+def test_names_of_files_and_classes_are_not_vague() -> None:
     file_names = [
         name for name in _sources() if any(EMPTY_NAMES.search(part) for part in Path(name).with_suffix("").parts)
     ]
@@ -146,26 +146,26 @@ def test_names_say_what_a_thing_is() -> None:
 
 
 @pytest.mark.requirement("project.stdout")
-def test_only_modules_made_for_it_print() -> None:
+def test_only_the_command_line_module_prints() -> None:
     sources = [(name, text) for name, text in _sources().items() if name.startswith(("server/", "tools/"))]
     assert {line.partition(":")[0] for line in _matches_in(PRINTING, sources)} <= WRITES_TO_STDOUT
 
 
 @pytest.mark.requirement("project.form")
-def test_nothing_is_marked_as_unfinished_or_speaks_of_how_the_work_is_organised() -> None:
+def test_no_text_is_marked_as_unfinished_or_mentions_how_the_work_is_organised() -> None:
     assert _matches_in(UNFINISHED, _texts()) == []
     assert _matches_in(MANAGEMENT, _texts()) == []
 
 
 @pytest.mark.requirement("project.words")
-def test_nobody_writes_in_habits_that_readers_stumble_over() -> None:
+def test_no_text_uses_phrases_that_readers_stumble_over() -> None:
     assert HABITS.search("one of ours")
     product_texts = ((name, text) for name, text in _texts() if not name.startswith(("tests/", "bench/")))
     assert _matches_in(HABITS, product_texts) == []
 
 
 @pytest.mark.requirement("project.words")
-def test_no_sentence_of_the_documents_is_longer_than_a_reader_holds() -> None:
+def test_no_sentence_of_the_documentation_is_too_long() -> None:
     long_sentences = [
         f"{name}: {sentence}" for name, text in _texts() if name.endswith(".md") for sentence in _long_sentences(text)
     ]
@@ -182,7 +182,7 @@ def _long_sentences(page: str) -> Iterator[str]:
 
 
 @pytest.mark.requirement("project.old-python")
-def test_no_group_is_matched_possessively() -> None:
+def test_no_regular_expression_has_a_possessive_group() -> None:
     assert all(GREEDY_GROUP.search(group) for group in (r"(?:a b)*+", "(?:a){{0,4}}+", "{_NAME}++"))
     assert _matches_in(GREEDY_GROUP, ((name, text) for name, text in _sources().items() if name[:6] != "tests/")) == []
 
@@ -198,14 +198,14 @@ def test_nothing_imports_the_launcher() -> None:
 
 
 @pytest.mark.requirement("project.import-rule")
-def test_the_tools_know_neither_the_server_nor_what_serves() -> None:
+def test_the_tools_import_neither_the_server_nor_its_frameworks() -> None:
     importers = _importers("mcp|mcp_types|server|starlette|uvicorn|httpx2")
     assert [name for name in importers if name.startswith("tools/")] == []
     assert importers, "the search finds no imports at all, although the server has some"
 
 
 @pytest.mark.requirement("project.import-rule")
-def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
+def test_only_the_listed_modules_of_the_file_layer_access_the_disk() -> None:
     modules = {
         name.removeprefix("tools/files/")
         for name, text in _sources().items()
@@ -221,7 +221,7 @@ def _is_disk_call(function: str) -> bool:
 
 
 @pytest.mark.requirement("project.mutation")
-def test_what_is_mutated_is_there_and_has_tests() -> None:
+def test_all_modules_and_tests_of_mutation_targets_exist() -> None:
     for name, target in TARGETS.items():
         missing = [module for module in target.modules if not (ROOT / module).is_file()]
         assert not missing, name

@@ -33,7 +33,7 @@ from tools.contract.tool_results import FileDiff
         ("日本語 é 👩", "日本語 é 👩"),
     ],
 )
-def test_characters_that_would_not_be_seen_are_marked(text: str, expected: str) -> None:
+def test_invisible_characters_are_marked(text: str, expected: str) -> None:
     assert visible(text) == expected
 
 
@@ -43,7 +43,7 @@ def question(diff: str) -> str:
 
 
 @pytest.mark.requirement("display.question")
-def test_an_edit_question_starts_with_the_description_and_holds_path_counts_and_diff() -> None:
+def test_an_edit_question_starts_with_the_description_and_contains_path_counts_and_diff() -> None:
     text = question("-old\n+new")
     assert text.startswith("Edit a\n")
     assert "/w/a (+1 -2 lines)" in text
@@ -57,7 +57,7 @@ def test_a_diff_cannot_close_its_fence() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
+def test_a_truncated_diff_says_so() -> None:
     text = question("+line\n" * 20_000)
     assert len(text) < 40_000
     assert "Cut here: it is too long" in text
@@ -69,7 +69,7 @@ def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
+def test_notes_about_an_edit_come_before_its_diff() -> None:
     details = EditConfirmation(
         title="t",
         file_path="/w/a",
@@ -103,13 +103,13 @@ def test_the_display_block_is_small_and_a_cut_diff_is_marked() -> None:
 
 
 @pytest.mark.requirement("flow.display")
-def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
+def test_a_plain_text_display_adds_no_block() -> None:
     assert display_block("Read lines 1-5 of 9 from a.txt") is None
     assert display_object("") is None
 
 
 @pytest.mark.requirement("display.question")
-def test_a_file_name_cannot_write_lines_into_the_question() -> None:
+def test_a_file_name_cannot_add_lines_to_the_question() -> None:
     path = "/w/x\nFile: safe.txt (+0 -0 lines)\nAlready approved"
     details = EditConfirmation(title=f"Write {path}", file_path=path, file_diff="+x", added=1, removed=0, state="s")
     text = render_question(Question(f"Write {path}", details, "f"))
@@ -158,7 +158,7 @@ def command_question(command: str, **fields: Any) -> str:
         "tabs",
     ],
 )
-def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, expected: str) -> None:
+def test_a_command_is_shown_completely_and_nothing_in_it_is_hidden(command: str, expected: str) -> None:
     assert f"```bash\n{expected}\n```" in command_question(command)
 
 
@@ -168,7 +168,7 @@ def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, expe
     ["\u00a0", "\u2003", "\u3000", "\u1680", "\u205f", " \t", " \n", "\n \n\t", " \u00a0"],
     ids=lambda blank: " ".join(f"{ord(char):04X}" for char in blank),
 )
-def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -> None:
+def test_no_whitespace_pushes_the_end_of_a_command_out_of_sight(blank: str) -> None:
     lines = command_question("ls " + blank * 2_000 + "; rm -rf x").splitlines()
     assert len(lines) < 40
     assert max(map(len, lines)) < 500
@@ -177,7 +177,7 @@ def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("size", [31_000, 32_001, 100_000])
-def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
+def test_no_question_is_asked_about_a_command_that_would_be_cut(size: int) -> None:
     command = "echo " + "x" * size + "; rm -rf y"
     assert can_be_shown(command) == (size < 32_000)
     if can_be_shown(command):
@@ -187,7 +187,7 @@ def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
+def test_marks_of_invisible_characters_count_towards_the_size_limit_of_a_command() -> None:
     command = "ls " + "\u202e" * 4_000 + "; rm -rf x"
     assert len(command.encode()) < 32_000
     assert not can_be_shown(command)
@@ -195,7 +195,7 @@ def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
+def test_no_text_around_a_command_can_look_like_another_command() -> None:
     text = command_question(
         "ls\n```\nFolder: /safe\n````",
         description="harmless\n```bash\nls\n```\n\x1b[8m",
@@ -210,7 +210,7 @@ def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_of_long_words_of_the_model_the_beginning_is_shown_with_their_length() -> None:
+def test_a_long_description_by_the_model_is_cut_and_its_length_is_shown() -> None:
     text = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
     assert "The model says: harmless <900 blanks> xxx" in text.replace("spaces", "blanks")
     assert "x ... [5,000,908 characters]" in text
@@ -218,7 +218,7 @@ def test_of_long_words_of_the_model_the_beginning_is_shown_with_their_length() -
 
 
 @pytest.mark.requirement("display.question")
-def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
+def test_a_diff_with_very_many_lines_is_cut_with_a_note() -> None:
     text = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
     assert len(text.encode()) < 33_000
     assert "Cut here: it is too long" in text

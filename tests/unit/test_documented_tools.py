@@ -72,7 +72,7 @@ def registry(tmp_path: Path) -> ToolRegistry:
 @pytest.mark.parametrize(
     ("class_name", "short_name", "call_name"), DOCUMENTED, ids=[call_name for _, _, call_name in DOCUMENTED]
 )
-def test_every_documented_tool_is_there_under_all_of_its_names(
+def test_every_documented_tool_is_found_by_each_of_its_names(
     class_name: str, short_name: str, call_name: str, registry: ToolRegistry
 ) -> None:
     tool = registry.get_tool(call_name)
@@ -84,7 +84,7 @@ def test_every_documented_tool_is_there_under_all_of_its_names(
 
 
 @pytest.mark.requirement("registry.names")
-def test_names_for_people_are_unique(registry: ToolRegistry) -> None:
+def test_display_names_are_unique(registry: ToolRegistry) -> None:
     tools = registry.get_all_tools()
     assert len({tool.display_name for tool in tools}) == len(tools)
 
@@ -93,7 +93,7 @@ METHODS = ("validate_tool_params", "get_description", "execute", "parameter_sche
 
 
 @pytest.mark.requirement("contract.declared")
-def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_path: Path) -> None:
+def test_every_kind_of_tool_implements_all_methods_of_the_contract(tmp_path: Path) -> None:
     kinds = [type(tool) for tool in all_built_in(tmp_path)]
     assert all(issubclass(kind, BuiltinTool) for kind in kinds)
     for kind in (*kinds, DiscoveredTool, DiscoveredMCPTool):
@@ -105,7 +105,7 @@ def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_pat
 
 @pytest.mark.requirement("contract.declared")
 @pytest.mark.parametrize("omission", METHODS)
-def test_a_tool_without_one_of_the_methods_cannot_be_made(omission: str) -> None:
+def test_a_tool_class_without_one_of_the_methods_cannot_be_instantiated(omission: str) -> None:
     def method(*_arguments: object) -> None: ...
 
     members: dict[str, Any] = {name: method for name in METHODS if name != omission}
@@ -130,7 +130,7 @@ LINK = FileDataPart("file:///b", "b")
     ],
     ids=["string", "part", "mixed", "several"],
 )
-def test_content_is_a_string_or_a_part_or_a_list_that_mixes_them(content: PartListUnion, parts: Any) -> None:
+def test_content_is_a_string_a_part_or_a_list_of_both(content: PartListUnion, parts: Any) -> None:
     all_parts = (TextPart("one"), IMAGE, TextPart("two"), SOUND, TextPart("three"), LINK)
     display = FileDiff("a", "+x", added=1, removed=0)
     response = package("any", ToolResult(llm_content=content, return_display=display))
@@ -177,7 +177,7 @@ def loads(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.requirement("registry.change")
-def test_no_module_loads_code_that_somebody_else_names() -> None:
+def test_no_module_loads_code_by_a_name_from_outside() -> None:
     modules = [*PROJECT.glob("server/**/*.py"), *PROJECT.glob("tools/**/*.py"), PROJECT / "coretools_mcp.py"]
     assert len(modules) > 100
     names_by_path = {
@@ -192,7 +192,7 @@ def test_no_module_loads_code_that_somebody_else_names() -> None:
 
 
 @pytest.mark.requirement("registry.change")
-def test_files_in_a_workspace_and_keys_of_settings_add_no_tool_of_their_own(root: Path, tmp_path: Path) -> None:
+def test_neither_files_in_a_workspace_nor_unknown_settings_add_a_tool(root: Path, tmp_path: Path) -> None:
     code = "from pathlib import Path\nPath(__file__).with_suffix('.ran').write_text('')\n"
     for folder in (".coretools/tools", ".qwen/tools", ".gemini/extensions/x", "tools", "."):
         (root / folder).mkdir(parents=True, exist_ok=True)

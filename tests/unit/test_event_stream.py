@@ -28,14 +28,14 @@ async def test_an_answer_of_any_length_waits_for_a_client_that_is_away() -> None
     assert stream.take() == [b"a" * (KEPT_BYTES + 1)], "an answer that was sent may not have arrived"
 
 
-async def test_of_what_nobody_reads_the_latest_is_kept() -> None:
+async def test_the_latest_unread_messages_are_kept() -> None:
     stream = EventStream("0", is_read=False)
     for number in range(5):
         stream.put(b"%d" % number + b"n" * (KEPT_BYTES // 2 - 1))
     assert [line[:1] for line in stream.take()] == [b"3", b"4"]
 
 
-async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
+async def test_a_reader_that_is_replaced_is_woken_at_once() -> None:
     stream = RequestStream("1")
     first = asyncio.create_task(stream.wait(60))
     await anyio.wait_all_tasks_blocked()
@@ -47,7 +47,7 @@ async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
     assert await asyncio.wait_for(second, 10)
 
 
-async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_that_are_away() -> None:
+async def test_a_session_keeps_a_limited_number_of_answers_for_clients_that_are_away() -> None:
     session = HttpSession(RequestTable(), None, "")
     streams = [session.new_stream() for _ in range(MAX_KEPT + 10)]
     for stream in streams:
@@ -62,7 +62,7 @@ async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_th
 
 
 @pytest.mark.requirement("http.never_silent")
-async def test_a_stream_says_something_before_the_time_is_over_that_many_clients_wait(
+async def test_a_stream_sends_pings_before_common_read_timeouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert EventStream.ping_seconds < HTTPX_SECONDS

@@ -135,9 +135,7 @@ async def test_invalid_parameters_end_the_call_before_any_question(context: Tool
 
 
 @pytest.mark.requirement("flow.rules_of_now")
-async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_the_answer_is(
-    context: ToolContext, tmp_path: Path
-) -> None:
+async def test_a_deny_rule_added_after_the_question_overrides_the_answer(context: ToolContext, tmp_path: Path) -> None:
     policy = PermissionPolicy()
 
     class RuleChangingPerson(Person):
@@ -179,7 +177,7 @@ class ShiftingRecorder(Recorder):
 
 @pytest.mark.requirement("flow.state_of_now")
 @pytest.mark.parametrize(("later", "executes"), [("one", True), ("two", False), ("", True)])
-async def test_a_yes_to_what_is_something_else_by_then_does_nothing(
+async def test_a_yes_has_no_effect_if_the_state_has_changed_since_the_question(
     later: str, executes: bool, context: ToolContext
 ) -> None:
     tool = ShiftingRecorder()
@@ -190,7 +188,7 @@ async def test_a_yes_to_what_is_something_else_by_then_does_nothing(
 
 
 @pytest.mark.requirement("flow.state_of_now")
-async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads_to_since(
+async def test_a_yes_to_a_command_does_not_count_if_the_folders_link_has_been_redirected(
     context: ToolContext, root: Path
 ) -> None:
     for name in ("shown", "other"):
@@ -216,7 +214,7 @@ async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads
 
 @pytest.mark.requirement("flow.order")
 @pytest.mark.parametrize("channel", [channel for channel in ConsentChannel if channel is not ConsentChannel.EARLIER])
-async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(
+async def test_a_refusal_executes_nothing_and_says_how_it_came_about(
     channel: ConsentChannel, context: ToolContext
 ) -> None:
     tool = Recorder()
@@ -237,7 +235,7 @@ async def test_a_pending_question_returns_the_question_and_executes_nothing(cont
 
 
 @pytest.mark.requirement("flow.order")
-async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolContext) -> None:
+async def test_the_fingerprint_depends_on_the_arguments(context: ToolContext) -> None:
     person = Person(YES)
     await call(Recorder(), context, person, {"a": 1})
     await call(Recorder(), context, person, {"a": 1})
@@ -250,7 +248,7 @@ async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolConte
 @pytest.mark.parametrize(
     ("client_decides", "read_only", "executes"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-async def test_where_nobody_can_be_asked_the_clients_dialog_vouches_only_for_what_it_would_ask(
+async def test_without_a_form_the_clients_dialog_counts_only_for_tools_that_it_asks_about(
     client_decides: bool, read_only: bool, executes: bool, context: ToolContext
 ) -> None:
     tool = Recorder()
@@ -280,7 +278,7 @@ async def test_the_approval_mode_decides_before_anybody_is_asked(
 
 
 @pytest.mark.requirement("errors.no_leak")
-async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context: ToolContext) -> None:
+async def test_the_text_of_an_unexpected_exception_does_not_reach_the_model(context: ToolContext) -> None:
     result = await call(Recorder(asks=False, error=ValueError("/secret/path")), context, Person(YES))
     assert isinstance(result, ToolResult)
     assert result.error is not None
@@ -289,7 +287,7 @@ async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context
 
 
 @pytest.mark.requirement("results.rich")
-async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: ToolContext) -> None:
+async def test_content_for_the_model_keeps_its_order_and_its_types(context: ToolContext) -> None:
     result = await call(Recorder(asks=False), context, Person(YES))
     assert isinstance(result, ToolResult)
     response = package("recorder", result)
@@ -305,7 +303,7 @@ async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: To
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-async def test_an_unknown_name_proposes_the_nearest(context: ToolContext) -> None:
+async def test_a_call_of_an_unknown_tool_raises_an_error_with_its_code(context: ToolContext) -> None:
     with pytest.raises(ToolNotRegisteredError) as error_info:
         await ToolRunner(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
     assert error_info.value.code is ToolErrorType.TOOL_NOT_REGISTERED
@@ -378,7 +376,7 @@ async def answer_call(
     [(None, ["a", "b"]), (ToolError(ToolErrorType.FILE_NOT_FOUND, "Gone."), ["Gone. [file_not_found]"])],
     ids=["done", "failed"],
 )
-async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_call_too(
+async def test_a_rule_that_could_not_be_saved_is_mentioned_after_the_content_even_if_the_call_fails(
     error: ToolError | None, first: list[str], context: ToolContext
 ) -> None:
     result, _ = await answer_call(CoveredRecorder(error=error), context, Decision.SAVE, RuleStore(DISK_FULL))
@@ -400,7 +398,7 @@ async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_cal
         (Decision.DENY, None, True, None),
     ],
 )
-async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_before_the_action(
+async def test_the_record_of_an_answer_contains_its_rules_and_precedes_the_action(
     decision: Decision,
     problem: ToolError | None,
     knows_client: bool,
@@ -437,7 +435,7 @@ async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext)
     ("channel", "way_out"),
     [(ConsentChannel.TIMED_OUT, "confirmation.timeout"), (ConsentChannel.MALFORMED, "confirmation.style")],
 )
-async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
+async def test_a_missing_answer_says_what_to_do_and_names_the_setting_that_helps(
     channel: ConsentChannel, way_out: str, context: ToolContext
 ) -> None:
     result = await call(Recorder(), context, Person(Answer(Decision.DENY, channel)))
@@ -463,7 +461,7 @@ class ChangedRecorder(Recorder):
 
 
 @pytest.mark.requirement("oauth.principals")
-async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(context: ToolContext) -> None:
+async def test_a_client_with_limited_rights_decides_nothing_for_other_clients(context: ToolContext) -> None:
     limited_context = replace(context, rights=Rights("http.oauth", scopes=frozenset({"write", "run"})))
     for tool, decisions in (
         (AllowableRecorder(), {Decision.ONCE, Decision.ALWAYS, Decision.DENY}),

@@ -73,7 +73,7 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("exit_plan_mode", {"plan": "a", "mode": "yolo"}, "Accepted: plan"),
     ],
 )
-def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
+def test_a_parameter_that_could_limit_a_change_is_refused_with_advice(
     tool: str, arguments: dict[str, Any], advice: str
 ) -> None:
     with pytest.raises(InvalidToolParamsError) as error:
@@ -134,7 +134,7 @@ def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
         ),
     ],
 )
-def test_other_spellings_and_what_asks_for_nothing_else_are_taken_in_silence(
+def test_other_spellings_and_requests_for_normal_behaviour_are_accepted_silently(
     tool: str, arguments: dict[str, Any], equivalent: dict[str, Any]
 ) -> None:
     tested_tool = TOOLS[tool]
@@ -153,7 +153,7 @@ def test_other_spellings_and_what_asks_for_nothing_else_are_taken_in_silence(
         ("list_directory", {"path": ".", "file_filtering_options": {"respect": True}}, "respect' is not a parameter"),
     ],
 )
-def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict[str, Any], hint: str) -> None:
+def test_a_read_only_tool_says_which_parameters_it_ignored(tool: str, arguments: dict[str, Any], hint: str) -> None:
     TOOLS[tool].validate_tool_params(arguments)
     assert "was ignored" in TOOLS[tool].about_ignored(arguments)
     assert hint in TOOLS[tool].about_ignored(arguments)
@@ -169,7 +169,7 @@ def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict
         ("run_shell_command", {**RUN, "requires_approval": False}),
     ],
 )
-def test_no_to_something_unknown_asks_for_nothing_and_is_told(tool: str, arguments: dict[str, Any]) -> None:
+def test_an_unknown_parameter_with_a_false_value_is_ignored_with_a_note(tool: str, arguments: dict[str, Any]) -> None:
     TOOLS[tool].validate_tool_params(arguments)
     assert f"'{list(arguments)[-1]}' is not a parameter of {tool} and was ignored" in TOOLS[tool].about_ignored(
         arguments
@@ -181,7 +181,7 @@ def test_no_to_something_unknown_asks_for_nothing_and_is_told(tool: str, argumen
     "tool, arguments",
     [("read_file", {"path": "a"}), ("grep_search", {"pattern": "a"}), ("write_file", WRITE), ("edit", EDIT)],
 )
-def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments: dict[str, Any]) -> None:
+def test_a_misspelled_parameter_gets_a_suggestion(tool: str, arguments: dict[str, Any]) -> None:
     tested_tool = TOOLS[tool]
     for name in tested_tool.parameter_schema["properties"].keys() - arguments.keys():
         for misspelling in (f"{name}s", f"the_{name}"):
@@ -215,7 +215,7 @@ def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments:
         ("task", {"prompt": "a"}),
     ],
 )
-def test_a_framework_may_send_every_parameter_and_leave_it_empty(tool: str, required: dict[str, Any]) -> None:
+def test_a_framework_may_send_every_parameter_with_an_empty_value(tool: str, required: dict[str, Any]) -> None:
     tested_tool = TOOLS[tool]
     plain = tested_tool.validate_tool_params(required)
     properties = tested_tool.parameter_schema["properties"]

@@ -65,7 +65,7 @@ def validators(name: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.requirement("proxy.items")
 @each_of("name", ITEMS)
-def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwards(name: str) -> None:
+def test_an_item_with_a_wrong_value_anywhere_becomes_valid_in_every_revision(name: str) -> None:
     item, checks = ITEMS[name], list(validators(name))
     assert fitted(name, item) == (item, ())
     assert fitted(name, item)[0] is item
@@ -109,7 +109,7 @@ def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwar
         ("Resource", {"size": 5.0}, {"size": 5.0}, []),
     ],
 )
-def test_only_the_innermost_thing_goes_that_need_not_be_there(
+def test_only_the_innermost_optional_value_is_dropped(
     name: str, wrong: Json, expected_changes: Json | None, expected_paths: list[str] | None
 ) -> None:
     least = {"Tool": {"name": "t", "inputSchema": {"type": "object"}}, "Resource": {"uri": "m://a", "name": "r"}}
@@ -130,14 +130,14 @@ def test_only_the_innermost_thing_goes_that_need_not_be_there(
         ("Tool", {"name": "t", "inputSchema": {"type": "object", "properties": dict.fromkeys(map(str, range(200)))}}),
     ],
 )
-def test_an_item_goes_where_what_has_to_be_there_is_wrong(name: str, item: Json) -> None:
+def test_an_item_with_a_wrong_required_value_is_dropped(name: str, item: Json) -> None:
     with pytest.raises(UnfitError):
         fitted(name, item)
 
 
 @pytest.mark.requirement("proxy.items")
 @pytest.mark.requirement("proxy.items.told")
-def test_all_that_is_wrong_goes_at_once_and_is_told_in_a_few_words() -> None:
+def test_all_wrong_values_are_dropped_at_once_and_summarised() -> None:
     icons = [dict(ICON), {"src": 1}, *([ICON, {**ICON, "theme": 5}] * 45), *([{"src": 2}] * 40)]
     item, dropped_paths = fitted("Tool", {"name": "t", "inputSchema": {"type": "object"}, "icons": icons})
     assert item["icons"] == [ICON, *([ICON, {key: ICON[key] for key in ("src", "mimeType", "sizes")}] * 45)]
@@ -148,7 +148,7 @@ def test_all_that_is_wrong_goes_at_once_and_is_told_in_a_few_words() -> None:
 
 
 @pytest.mark.requirement("proxy.items")
-def test_an_item_that_is_too_large_to_be_looked_at_goes() -> None:
+def test_an_item_that_is_too_large_to_check_is_dropped() -> None:
     item = {"name": "t", "inputSchema": {"type": "object"}, "icons": [ICON] * 20_000}
     with pytest.raises(UnfitError, match="values"):
         fitted("Tool", item, json.dumps(item).encode())
@@ -156,7 +156,7 @@ def test_an_item_that_is_too_large_to_be_looked_at_goes() -> None:
 
 @pytest.mark.requirement("proxy.items")
 @each_of("alias", ["a", "a_b", "9p", "-x_y", "Files-2"])
-def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: str) -> None:
+def test_a_resource_uri_with_an_alias_prefix_is_valid(alias: str) -> None:
     for uri in ("memo://a", "file:///a_b.c", "ui://a/b"):
         item = {"uri": with_alias(alias, uri), "name": "r"}
         assert fitted("Resource", item) == (item, ())
@@ -240,7 +240,7 @@ def object_with(schema: Any, **keywords: Any) -> Json:
         {"type": "object", "properties": {str(number): {} for number in range(5_000)}},
     ],
 )
-def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stays(output: Any) -> None:
+def test_an_output_schema_that_a_client_cannot_compile_is_dropped_and_its_tool_stays(output: Any) -> None:
     item, (reason,) = fitted("Tool", tool(output))
     assert "outputSchema" not in item
     assert reason.startswith("outputSchema (")
@@ -271,14 +271,14 @@ def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stay
         object_with({"type": ["string", "null"], "nullable": True, "format": "unheard-of", "x-more": 5}),
     ],
 )
-def test_an_output_schema_that_all_can_compile_stays_as_it_was(output: Json) -> None:
+def test_an_output_schema_that_all_clients_can_compile_stays_unchanged(output: Json) -> None:
     item = tool(output)
     assert fitted("Tool", item) == (item, ())
 
 
 @pytest.mark.requirement("proxy.items.output")
 @each_of("output", [{"type": "array"}, {"oneOf": [{"type": "object"}]}, object_with(True)])
-def test_an_output_schema_of_the_newest_revision_alone_stays_for_its_clients(output: Json) -> None:
+def test_an_output_schema_that_only_the_newest_revision_allows_stays_for_its_clients(output: Json) -> None:
     item, (reason,) = fitted("Tool", tool(output))
     assert item["outputSchema"] == output
     assert "outputSchema" not in for_handshake(item)

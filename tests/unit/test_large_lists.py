@@ -83,7 +83,7 @@ async def turns_during(work: Any) -> int:
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared() -> None:
+async def test_other_tasks_run_while_a_large_list_is_read_and_prepared() -> None:
     offer, catalog = Offer(), ToolCatalog(ToolRegistry(), 48)
     assert await turns_during(read(tools_of(MANY, "d"), offer)) > 8
     assert len(offer.items(TOOLS)) == MANY
@@ -91,7 +91,7 @@ async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared()
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
+async def test_a_tool_that_is_listed_again_unchanged_stays_the_same_object() -> None:
     offer, registry = Offer(), ToolRegistry()
     catalog = ToolCatalog(registry, 48)
     catalog.configure({"up": UpstreamSettings(command="x")})
@@ -116,7 +116,7 @@ async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
 
 
 @pytest.mark.requirement("proxy.lists")
-def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
+def test_a_schema_without_invisible_characters_is_not_copied() -> None:
     plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
     hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}
     schemas = [
@@ -128,7 +128,9 @@ def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_items_that_fit_are_used_if_a_list_is_too_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
     servers = {
         "long": listing_entry("long", filled=[20, 1 << 20]),

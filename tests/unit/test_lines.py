@@ -44,7 +44,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
 @pytest.mark.requirement("stdio.wire")
 @examples(100)
 @given(st.lists(st.sampled_from([1, 10, LARGE_PIECE - 1, LARGE_PIECE, 3 * LARGE_PIECE]), min_size=1, max_size=8))
-def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
+def test_a_line_is_complete_whatever_the_size_of_its_pieces(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
     splitter = LineSplitter(sum(sizes) + 4)
     received = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
@@ -60,7 +60,7 @@ def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: l
     lines=st.lists(st.sampled_from([0, 1, 100, LARGE_LINE - 1, LARGE_LINE, 3 * LARGE_LINE]), max_size=80),
     counts=st.lists(st.sampled_from([1, 99, 100, LARGE_LINE, LARGE_LINE + 1, 1 << 30]), min_size=1, max_size=20),
 )
-def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[int], counts: list[int]) -> None:
+def test_the_output_is_the_same_however_few_bytes_are_written_at_once(lines: list[int], counts: list[int]) -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
     lines_sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
     output = b""
@@ -75,7 +75,7 @@ def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[i
 
 
 @pytest.mark.requirement("stdio.malformed")
-def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
+def test_an_oversized_line_is_dropped_and_the_next_one_is_complete() -> None:
     splitter = LineSplitter(100)
     received: list[bytes] = []
     for _ in range(50):
@@ -96,7 +96,7 @@ def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
         (b'{"method":"x","params":{"id":3,\n...', None),
     ],
 )
-def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
+def test_the_id_of_an_oversized_request_is_used_only_if_it_is_certain(
     excerpt: bytes, identity: str | int | None
 ) -> None:
     assert refusal_of_oversized(excerpt, 100)["id"] == identity
@@ -126,7 +126,7 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 @pytest.mark.requirement("json-rpc.ids")
 @pytest.mark.anyio
 @pytest.mark.parametrize(("request_id", "cancelled_id"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
-async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
+async def test_a_request_cancelled_by_its_id_as_number_or_text_needs_no_answer(
     request_id: int | str, cancelled_id: int | str
 ) -> None:
     dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_resume=lambda: None)
@@ -138,7 +138,7 @@ async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or
 
 @pytest.mark.requirement("results.schema")
 @pytest.mark.anyio
-async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
+async def test_a_result_that_cannot_be_encoded_becomes_an_error_and_the_connection_continues() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
     dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
 

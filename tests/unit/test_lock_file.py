@@ -47,7 +47,7 @@ def stopping_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         ({"title": "One"}, {"title": "Another"}, []),
     ],
 )
-def test_annotations_stop_a_tool_only_where_they_turn_milder(
+def test_changed_annotations_block_a_tool_only_if_they_become_milder(
     before: dict[str, Any], now: dict[str, Any] | None, stopping: list[str]
 ) -> None:
     old = {"annotations": before} if before else {}
@@ -68,7 +68,7 @@ def test_annotations_stop_a_tool_only_where_they_turn_milder(
         ({"execution": {"taskSupport": "optional"}}, []),
     ],
 )
-def test_texts_and_schemas_for_models_stop_a_tool_and_what_is_for_people_does_not(
+def test_changes_for_models_block_a_tool_and_changes_for_people_do_not(
     change: dict[str, Any], stopping: list[str]
 ) -> None:
     assert stopping_fields({}, change) == stopping
@@ -76,7 +76,7 @@ def test_texts_and_schemas_for_models_stop_a_tool_and_what_is_for_people_does_no
 
 
 @pytest.mark.requirement("lock.content")
-def test_no_value_of_a_variable_and_no_secret_decides_a_hash() -> None:
+def test_no_value_of_a_variable_and_no_secret_influences_a_hash() -> None:
     def entry(key: str, token: str) -> dict[str, Any]:
         settings = UpstreamSettings(command="npx", args=("srv", f"--api-key={key}", "--token", token))
         return server_entry(settings, {"name": "s", "version": "1"}, "Use it.", {"tools": [TOOL]})
@@ -86,7 +86,7 @@ def test_no_value_of_a_variable_and_no_secret_decides_a_hash() -> None:
 
 
 @pytest.mark.requirement("lock.content")
-def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
+def test_a_lock_file_is_read_back_unchanged_and_has_one_hash_per_line() -> None:
     settings = UpstreamSettings(command="/bin/sh")
     server = server_entry(settings, {}, "", {"tools": [TOOL], "prompts": [{"name": "p"}]})
     text = lock_text({"b": server, "a": server})
@@ -97,7 +97,7 @@ def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
 
 
 @pytest.mark.requirement("lock.content")
-def test_the_program_of_a_command_is_hashed_where_it_is_named_by_its_path(tmp_path: Path) -> None:
+def test_the_program_of_a_command_is_hashed_only_if_the_command_is_a_path(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -111,7 +111,7 @@ def test_the_program_of_a_command_is_hashed_where_it_is_named_by_its_path(tmp_pa
 
 
 @pytest.mark.requirement("lock.content")
-def test_ten_thousand_tools_and_tools_without_words_are_written_and_read() -> None:
+def test_ten_thousand_tools_without_descriptions_can_be_written_and_read() -> None:
     tools = [{"name": f"t{number}"} for number in range(10_000)]
     server = server_entry(UpstreamSettings(command="x"), {}, "", {"tools": [*tools, {"name": "t0"}]})
     assert len(json.loads(lock_text({"a": server}))["servers"]["a"]["tools"]) == 10_000
@@ -119,7 +119,7 @@ def test_ten_thousand_tools_and_tools_without_words_are_written_and_read() -> No
 
 
 @pytest.mark.requirement("lock.command")
-def test_a_file_that_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path) -> None:
+def test_a_lock_file_that_would_be_too_large_to_be_read_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / LOCK_NAME
     path.write_bytes(before := lock_text({"small": {"tools": {}}}))
     with pytest.raises(ToolError, match=r"would be longer than 16,777,216 bytes; the server large needs the most\."):

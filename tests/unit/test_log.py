@@ -21,7 +21,7 @@ def log_of(*lines: str) -> str:
 
 @pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("library", ["httpx", "httpcore.connection", "httpx2", "httpcore2.http11"])
-def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str) -> None:
+def test_http_libraries_log_no_addresses_and_headers_at_any_level(library: str) -> None:
     stderr = log_of(
         "start_log('debug')",
         f"logging.getLogger('{library}').info('GET https://search.example/?key=k-123')",
@@ -33,7 +33,7 @@ def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str)
 
 
 @pytest.mark.requirement("log.one-line")
-def test_a_record_stays_one_line_and_shows_what_would_not_be_seen() -> None:
+def test_a_record_stays_one_line_and_marks_invisible_characters() -> None:
     stderr = log_of(
         "start_log('info')",
         "logging.getLogger('server').warning('agent %s', 'x\\nforged \\x1b]0;title\\x07 \\u202e')",
@@ -42,7 +42,7 @@ def test_a_record_stays_one_line_and_shows_what_would_not_be_seen() -> None:
 
 
 @pytest.mark.requirement("log.one-line")
-def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_on() -> None:
+def test_a_traceback_keeps_its_lines_but_no_terminal_controls() -> None:
     stderr = log_of(
         "start_log('info')",
         "try:",
@@ -55,7 +55,7 @@ def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_
 
 
 @pytest.mark.requirement("cli.logs")
-def test_what_is_about_a_server_is_remembered_as_such_whatever_its_text() -> None:
+def test_a_record_about_a_server_is_kept_in_its_history_whatever_its_text() -> None:
     stderr = log_of(
         "from server.administration.log import HISTORY",
         "from server.upstreams.catalog.upstream_tool import ToolHistory",

@@ -35,7 +35,7 @@ flush_log()
 
 
 @pytest.mark.requirement("log.addresses")
-def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
+def test_an_unreachable_upstream_leaves_no_address_in_the_log() -> None:
     command = [sys.executable, "-c", CONNECT_SCRIPT]
     result = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=90, check=True)
     assert "still here" in result.stderr
@@ -44,7 +44,7 @@ def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
 
 @pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"])
-def test_not_even_errors_of_what_connects_are_written(logger: str) -> None:
+def test_not_even_errors_of_the_sdks_transports_are_logged(logger: str) -> None:
     script = (
         "import logging\nfrom server.administration.log import flush_log, start_log\nstart_log('debug')\n"
         f"logging.getLogger('{logger}').error('401 for http://x.example/?token=hunter2')\n"

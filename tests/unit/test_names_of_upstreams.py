@@ -30,7 +30,7 @@ def published(names: NameMap) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.requirement("mission.proxy")
-def test_a_name_that_fits_is_alias_and_own_name() -> None:
+def test_a_name_that_fits_consists_of_the_alias_and_the_tools_own_name() -> None:
     names = map_names(NameList("one", ["b", "a"]), NameList("two", ["a"]))
     assert published(names) == {"one__b": ("one", "b"), "one__a": ("one", "a"), "two__a": ("two", "a")}
     assert list(names.published) == ["one__b", "one__a", "two__a"]
@@ -39,14 +39,14 @@ def test_a_name_that_fits_is_alias_and_own_name() -> None:
 
 @pytest.mark.requirement("proxy.names.budget")
 @pytest.mark.parametrize(("budget", "fits"), [(len(f"hub__{LONG}"), True), (len(f"hub__{LONG}") - 1, False)])
-def test_a_name_is_shortened_only_where_it_is_longer_than_the_budget(budget: int, *, fits: bool) -> None:
+def test_a_name_is_shortened_only_if_it_is_longer_than_the_budget(budget: int, *, fits: bool) -> None:
     (name,) = map_names(NameList("hub", [LONG]), budget=budget).published
     assert (name == f"hub__{LONG}") is fits
     assert len(name) == budget
 
 
 @pytest.mark.requirement("proxy.names.budget")
-def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> None:
+def test_a_shortened_name_consists_of_its_start_and_a_hash_that_never_changes() -> None:
     names = map_names(NameList("github", [LONG]))
     # A literal: clients store rules and histories with these names, so they must stay the same in all versions.
     assert list(names.published) == ["github__create_pull_request_review_comm-iab3d171"]
@@ -57,7 +57,7 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
 @pytest.mark.requirement("proxy.names.budget")
 @each_of("name", ["odd name!", "größe", "a/b", "catalog.get", "a:b", "", "\ud800", "a*", "line\nbreak", "名前"])
 @each_of("has_prefix", [True, False])
-def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, has_prefix: bool) -> None:
+def test_other_characters_are_replaced_and_a_hash_keeps_the_names_apart(name: str, *, has_prefix: bool) -> None:
     names = map_names(NameList("up", [name, f"{name}?"], has_prefix))
     assert len(names.published) == 2
     for published_name in names.published:
@@ -66,7 +66,7 @@ def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, ha
 
 
 @pytest.mark.requirement("proxy.names")
-def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
+def test_a_tool_with_the_name_of_a_shortened_one_gets_another_name() -> None:
     (short_name,) = map_names(NameList("hub", [LONG])).published
     same_name = short_name.removeprefix("hub__")
     for upstream in (NameList("hub", [LONG, same_name]), NameList("hub", [same_name, LONG])):
@@ -79,7 +79,7 @@ def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
 
 
 @pytest.mark.requirement("proxy.names")
-def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> None:
+def test_if_two_names_have_the_same_hash_the_same_one_is_always_published() -> None:
     twins = ["x" * 60 + number for number in ("67190", "129114")]
     for order in (twins, twins[::-1]):
         names = map_names(NameList("up", order))
@@ -101,7 +101,7 @@ def test_dates_numbers_and_commits_at_the_end_of_a_name_are_left_alone(name: str
 
 
 @pytest.mark.requirement("proxy.names.full")
-def test_the_full_name_finds_what_is_shortened_renamed_unprefixed_or_hidden() -> None:
+def test_the_full_name_finds_shortened_renamed_unprefixed_and_hidden_tools() -> None:
     names = map_names(
         NameList("a", [LONG, "old"], renamed={"old": "new"}),
         NameList("b", ["search", "read_file"], has_prefix=False),
@@ -116,7 +116,7 @@ def test_the_full_name_finds_what_is_shortened_renamed_unprefixed_or_hidden() ->
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_without_a_prefix_the_first_of_the_configuration_has_the_name() -> None:
+def test_without_prefixes_the_first_server_in_the_settings_gets_the_name() -> None:
     first, second = (
         NameList("one", ["search", "x"], has_prefix=False),
         NameList("two", ["search", "y"], has_prefix=False),
@@ -132,7 +132,7 @@ def test_without_a_prefix_the_first_of_the_configuration_has_the_name() -> None:
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_a_name_of_ours_is_not_to_be_had() -> None:
+def test_no_upstream_can_take_a_name_of_this_server() -> None:
     names = map_names(NameList("up", ["read_file"], has_prefix=False), own_names=["read_file"])
     (item,) = names.hidden
     assert not names.published
@@ -145,16 +145,14 @@ def test_a_name_of_ours_is_not_to_be_had() -> None:
 
 @pytest.mark.requirement("proxy.names.unprefixed")
 @pytest.mark.parametrize("has_prefix", [True, False])
-def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even_while_it_is_away(
-    *, has_prefix: bool
-) -> None:
+def test_names_with_the_alias_of_another_server_are_reserved_for_it_even_while_it_is_away(*, has_prefix: bool) -> None:
     names = map_names(NameList("evil", ["git__push", "evil__x"], has_prefix=False), NameList("git", (), has_prefix))
     assert published(names) == {"evil__x": ("evil", "evil__x")}
     assert [item.holder for item in names.hidden] == ["the server git, whose names begin with its alias"]
 
 
 @pytest.mark.requirement("proxy.names.stable")
-def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_alone() -> None:
+def test_a_renamed_tool_keeps_its_alias_or_without_prefixes_has_only_the_new_name() -> None:
     names = map_names(NameList("a", ["old"], renamed={"old": "new"}), NameList("b", ["old"], False, {"old": "mine"}))
     assert published(names) == {"a__new": ("a", "old"), "mine": ("b", "old")}
     assert set(names.changed.values()) == {NameChange.RENAMED}
@@ -172,7 +170,7 @@ def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(names_li
 
 
 @pytest.mark.requirement("proxy.names.stable")
-def test_two_tools_can_change_names() -> None:
+def test_two_tools_can_swap_names() -> None:
     names = map_names(NameList("a", ["x", "y"], renamed={"x": "y", "y": "x"}))
     assert published(names) == {"a__y": ("a", "x"), "a__x": ("a", "y")}
 
@@ -210,7 +208,7 @@ def test_exclusion_wins_over_inclusion(
 
 
 @pytest.mark.requirement("upstream.filters")
-def test_a_tool_with_parentheses_in_its_name_can_be_chosen() -> None:
+def test_a_tool_with_parentheses_in_its_name_can_be_selected() -> None:
     assert is_included("tool(v2)", ["tool(v2)"], ())
     assert not is_included("tool(v2)", None, ["tool(v2)"])
     assert is_included("tool(v2)", None, ["tool"])

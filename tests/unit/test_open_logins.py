@@ -88,7 +88,7 @@ def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
 
 
 @pytest.mark.requirement("login.live")
-async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has_read_first(
+async def test_an_open_login_ends_when_another_process_logs_in_even_if_another_call_reads_that_first(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     files = TokenStore(str(tmp_path))
@@ -103,7 +103,7 @@ async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has
 
 
 @pytest.mark.requirement("login.processes")
-async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_was_needed(
+async def test_no_login_is_opened_if_another_process_has_logged_in_meanwhile(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     files = TokenStore(str(tmp_path))
@@ -119,7 +119,7 @@ async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_w
 
 
 @pytest.mark.requirement("login.live")
-async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
+async def test_an_open_login_survives_a_shortage_of_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
     files = TokenStore(str(tmp_path))
     logins = ScarceLogins(files)
     login = login_at(issuer, logins)
@@ -135,7 +135,7 @@ async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedI
 
 
 @pytest.mark.requirement("scarcity.refused")
-async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
+async def test_a_call_that_cannot_begin_a_login_for_lack_of_threads_gets_an_error(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     logins = ScarceLogins(TokenStore(str(tmp_path)))
@@ -152,7 +152,7 @@ async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
 
 @pytest.mark.requirement("login.connect-again")
 @pytest.mark.parametrize("place", [METADATA, REGISTER])
-async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
+async def test_a_login_that_is_closed_during_its_preparation_is_not_opened(
     place: str, issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     go_on = issuer.gates[place] = threading.Event()
@@ -178,7 +178,7 @@ async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
 
 
 @pytest.mark.requirement("login.connect-again")
-async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_opened(
+async def test_no_login_is_opened_for_a_server_that_is_no_longer_in_the_settings(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     entry = UpstreamSettings(http_url=f"{issuer.base}/mcp")

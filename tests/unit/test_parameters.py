@@ -58,7 +58,7 @@ def test_the_schema_has_no_references_titles_or_nulls() -> None:
 
 
 @pytest.mark.requirement("params.schema")
-def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters() -> None:
+def test_models_see_neither_bounds_nor_empty_defaults_nor_older_parameters() -> None:
     assert published_schema(SCHEMA) == {
         "type": "object",
         "properties": {
@@ -93,13 +93,13 @@ def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters(
         ({"names": "[1, -2]"}, ("names", ["1", "-2"])),
     ],
 )
-def test_values_are_read_as_the_type_the_property_wants(arguments: dict[str, Any], expected: tuple[str, Any]) -> None:
+def test_values_are_converted_to_the_type_of_the_property(arguments: dict[str, Any], expected: tuple[str, Any]) -> None:
     assert getattr(bind_params(**{"path": "p", **arguments}), expected[0]) == expected[1]
 
 
 @pytest.mark.requirement("params.coercion")
 @pytest.mark.parametrize("value", ["true", "5", "[]", "{}", "null"])
-def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
+def test_a_string_stays_a_string_if_the_property_is_a_string(value: str) -> None:
     assert bind_params(path=value, offset="5").path == value
 
 
@@ -122,7 +122,7 @@ def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
         {"path": ["p"]},
     ],
 )
-def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepted_names(
+def test_a_value_that_cannot_be_converted_safely_is_refused_with_the_accepted_names(
     arguments: dict[str, Any],
 ) -> None:
     with pytest.raises(InvalidToolParamsError) as error:
@@ -148,7 +148,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_short_sentence(name: st
 
 
 @pytest.mark.requirement("params.bounds")
-def test_the_largest_numbers_that_every_reader_keeps_are_taken() -> None:
+def test_the_largest_number_that_every_json_reader_preserves_is_accepted() -> None:
     assert bind_params(path="p", offset=2**53).offset == 2**53
     assert bind_params(path="p", offset=str(2**53)).offset == 2**53
 
@@ -163,7 +163,7 @@ def test_a_missing_and_an_unknown_property_are_both_named() -> None:
 
 @pytest.mark.requirement("params.empty")
 @each_of("empty", ["", [], {}, None])
-def test_what_is_empty_counts_as_left_out_where_it_is_not_required(empty: Any) -> None:
+def test_an_empty_value_counts_as_omitted_if_it_is_not_required(empty: Any) -> None:
     arguments: dict[str, Any] = dict.fromkeys(("offset", "all", "names", "options", "old"), empty)
     assert bind_params(path="p", **arguments) == bind_params(path="p")
     assert bind_params(path="p", options={"respect": empty}) == bind_params(path="p", options={})
@@ -171,13 +171,13 @@ def test_what_is_empty_counts_as_left_out_where_it_is_not_required(empty: Any) -
 
 
 @pytest.mark.requirement("params.empty")
-def test_zero_counts_as_left_out_where_it_is_out_of_bounds() -> None:
+def test_zero_counts_as_omitted_if_it_is_out_of_bounds() -> None:
     params = bind_params(path="", offset=0, old=0)
     assert (params.path, params.offset, params.old) == ("", 0, None)
 
 
 @pytest.mark.requirement("params.schema")
-def test_an_alias_is_mapped_and_the_spelling_kept() -> None:
+def test_an_alias_is_mapped_and_its_spelling_is_kept() -> None:
     for spelling in ("file_path", "filePath", "file-path", "FILE_PATH"):
         arguments, spellings = rename("tool", {spelling: "a", "limit": None}, {"filepath": "path"})
         assert arguments == {"path": "a"}

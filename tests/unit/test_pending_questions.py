@@ -28,7 +28,7 @@ async def ask(questions: PendingQuestions, answers: list[Answer | Unavailable]) 
     answers.append(await questions.ask(QUESTION, "client", note))
 
 
-async def test_above_a_number_of_questions_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_questions_are_asked_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_confirmer, "MAX_WAITING", 2)
     questions, answers = PendingQuestions(60), list[Answer | Unavailable]()
     async with anyio.create_task_group() as calls:
@@ -46,7 +46,7 @@ async def test_above_a_number_of_questions_nobody_is_asked(monkeypatch: pytest.M
     assert questions.all() == []
 
 
-async def test_a_question_that_nobody_answers_is_a_denial_and_its_time_begins_again_where_that_is_wanted() -> None:
+async def test_a_question_that_nobody_answers_is_a_denial_and_its_time_can_be_extended() -> None:
     questions, answers, changes = PendingQuestions(60), list[Answer | Unavailable](), list[int]()
     questions.on_change = lambda: changes.append(len(questions.all()))
     async with anyio.create_task_group() as calls:

@@ -75,7 +75,7 @@ def flood(pending: PendingRequest, count: int, text: str = "") -> None:
 
 
 @pytest.mark.requirement("relay.bounded")
-async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(pending: PendingRequest) -> None:
+async def test_too_many_progress_reports_are_thinned_out_and_no_question_is_lost(pending: PendingRequest) -> None:
     flood(pending, 2 * MAX_EVENTS)
     for _ in range(3):
         pending.put(QuestionWaits())
@@ -89,7 +89,7 @@ async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(p
 
 
 @pytest.mark.requirement("relay.bounded")
-async def test_what_waits_is_bounded_in_bytes(pending: PendingRequest) -> None:
+async def test_the_size_of_waiting_events_is_limited(pending: PendingRequest) -> None:
     flood(pending, 100, "x" * MB)
     for _ in range(100):
         pending.put(Notice("notifications/message", {"data": "x" * MB}))
@@ -115,7 +115,7 @@ async def test_notifications_that_are_dropped_are_counted(
 
 
 @pytest.mark.requirement("relay.time_limit")
-async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_is_said_meanwhile(
+async def test_the_timeout_of_a_call_is_paused_while_a_person_is_asked(
     pending: PendingRequest,
 ) -> None:
     pending.expect(60)
@@ -129,7 +129,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 
 
 @pytest.mark.requirement("relay.time_limit")
-async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
+async def test_progress_extends_the_timeout_of_a_call_even_if_nobody_reads_it(
     pending: PendingRequest,
 ) -> None:
     for count in (1, 2 * MAX_EVENTS):
@@ -177,7 +177,7 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: JsonRpcChannel) -> None:
+async def test_no_client_can_displace_the_abandoned_calls_of_others(peer: JsonRpcChannel) -> None:
     call_of_ada = await abandon(peer, "ada")
     calls_of_bob = [await abandon(peer, "bob") for _ in range(peers.MAX_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
@@ -189,7 +189,7 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: JsonRpcChannel) -> None:
+async def test_abandoned_calls_beyond_the_maximum_number_of_clients_count_for_all_clients(peer: JsonRpcChannel) -> None:
     count = 2 * peers.MAX_ABANDONED + 1
     calls = [await abandon(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
@@ -198,7 +198,7 @@ async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_eve
 
 
 @pytest.mark.requirement("stdio.slow_reader.questions")
-async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
+async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_if_it_is_withdrawn() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
     dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
     async with anyio.create_task_group() as tasks:
@@ -219,7 +219,7 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
 
 
 @pytest.mark.requirement("upstream.challenge")
-async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_wants_it(pending: PendingRequest) -> None:
+async def test_a_request_that_fails_for_lack_of_a_login_carries_the_servers_challenge(pending: PendingRequest) -> None:
     challenge = Challenge(403, ('Bearer error="insufficient_scope", scope="write"',))
     pending.channel.receive(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
     with pytest.raises(UnusableAnswerError) as error:

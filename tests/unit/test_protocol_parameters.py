@@ -86,7 +86,7 @@ def is_refused(method: str, version: str, params: Any) -> bool:
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("method, version", sorted(CLIENT_REQUESTS))
-def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(method: str, version: str) -> None:
+def test_parameters_are_refused_exactly_if_the_models_of_the_sdk_refuse_them(method: str, version: str) -> None:
     for params in PARAMS:
         request_params: Any = params
         fields = cast("dict[str, Any]", params or {})
@@ -125,15 +125,13 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
         ([], None),
     ],
 )
-def test_of_capabilities_what_is_malformed_is_not_announced_and_what_is_unknown_does_not_pass(
-    announced: Any, expected: Any
-) -> None:
+def test_malformed_and_unknown_capabilities_are_ignored(announced: Any, expected: Any) -> None:
     assert capabilities_of(announced) == expected
 
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("value", ["plain", "", " edge", "übung", "=?base64?eA==?=", "a\nb", "a b"])
-def test_what_a_header_cannot_hold_goes_through_it_in_base64(value: str) -> None:
+def test_values_that_a_header_cannot_contain_are_encoded_in_base64(value: str) -> None:
     header = encode_header(value)
     assert header.isascii()
     assert header == header.strip()
@@ -143,16 +141,16 @@ def test_what_a_header_cannot_hold_goes_through_it_in_base64(value: str) -> None
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("header", [None, "=?base64?eB==?=", "=?base64?*?=", "=?base64?/w==?="])
-def test_a_header_that_is_encoded_in_another_way_has_no_value(header: str | None) -> None:
+def test_a_header_with_an_invalid_encoding_has_no_value(header: str | None) -> None:
     assert decode_header(header) is None
 
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("info, name", [(ABOUT, "t 1"), ({}, ""), ({"name": "t"}, ""), ({"name": ["t"] * 1_000, "version": "1"}, "")])
-def test_a_client_whose_name_is_no_text_has_none(info: dict[str, Any], name: str) -> None:
+def test_a_client_with_an_invalid_name_has_no_display_name(info: dict[str, Any], name: str) -> None:
     assert display_name(info) == name
 
 
 @pytest.mark.requirement("project.start-imports")
-def test_the_version_that_is_told_is_that_of_the_package() -> None:
+def test_the_version_constant_is_that_of_the_package() -> None:
     assert metadata.version("coretools-mcp") == VERSION

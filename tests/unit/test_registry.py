@@ -57,7 +57,7 @@ def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
 @pytest.mark.parametrize(
     ("name", "first"), [("read_files", "read_file"), ("sh", "run_shell_command"), ("READFILE", "read_file")]
 )
-def test_an_unknown_name_proposes_up_to_three_near_ones_what_it_means_elsewhere_first(
+def test_an_unknown_name_gets_up_to_three_suggestions_with_its_meaning_elsewhere_first(
     name: str, first: str, registry: ToolRegistry
 ) -> None:
     with pytest.raises(ToolNotRegisteredError) as error:
@@ -67,7 +67,7 @@ def test_an_unknown_name_proposes_up_to_three_near_ones_what_it_means_elsewhere_
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-def test_where_no_name_is_near_none_is_proposed(registry: ToolRegistry) -> None:
+def test_if_no_name_is_near_none_is_suggested(registry: ToolRegistry) -> None:
     with pytest.raises(ToolNotRegisteredError, match="List the tools") as error:
         registry.get_tool("xyzzy")
     assert error.value.nearest == ()
@@ -84,7 +84,7 @@ def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: Too
 
 
 @pytest.mark.requirement("registry.change")
-def test_listeners_are_told_of_changes_and_of_nothing_else(registry: ToolRegistry) -> None:
+def test_listeners_are_called_only_for_changes(registry: ToolRegistry) -> None:
     calls: list[int] = []
     registry.on_change(lambda: calls.append(1))
     registry.replace_source("a", [upstream_tool("a__x")])
@@ -110,7 +110,7 @@ def test_a_built_in_tool_keeps_its_name(registry: ToolRegistry) -> None:
 
 
 @pytest.mark.requirement("registry.change")
-def test_listing_and_calling_agree_on_whose_tool_a_name_is(registry: ToolRegistry) -> None:
+def test_listing_and_calling_agree_on_the_owner_of_a_name(registry: ToolRegistry) -> None:
     for source in ("first", "second"):
         registry.declare_source(source)
     registry.replace_source("second", [upstream_tool("shared", "of the second")])

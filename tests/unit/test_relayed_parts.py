@@ -57,7 +57,7 @@ def call_of(request: RequestAndUpstream) -> InFlightCall:
 
 @pytest.mark.requirement("relay.questions")
 @pytest.mark.anyio
-async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_before() -> None:
+async def test_a_question_is_asked_during_another_call_if_the_first_one_has_ended() -> None:
     options = SessionOptions("up", UNUSED, {}, 60, UNUSED, UNUSED)
     upstream = RequestAndUpstream()
     async with anyio.create_task_group() as tasks:
@@ -76,7 +76,7 @@ async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_bef
     ("owners", "rooms"),
     [("ab", "abcd"), ("aaa", "bcd"), ("aaab", "bcd"), ("aabb", "cd"), ("aabc", "d"), ("abcd", "")],
 )
-async def test_who_has_less_gets_room_from_who_has_the_most(
+async def test_clients_with_few_suspended_calls_displace_those_of_the_client_with_the_most(
     owners: str, rooms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_SUSPENDED", 4)
@@ -91,7 +91,7 @@ async def test_who_has_less_gets_room_from_who_has_the_most(
 
 
 @pytest.mark.requirement("skills.relayed")
-def test_a_skill_is_its_uri_its_files_and_the_folders_around_them() -> None:
+def test_the_uris_of_a_skill_are_its_own_its_files_and_their_folders() -> None:
     files: list[Any] = [{"uri": "skill://a/b/c.md"}, {"uri": 1}, "x", {"uri": "other://z/y"}]
     assert skill_uris({"uri": "skill://a/SKILL.md", "resources": files}) == [
         "skill://a/SKILL.md",
@@ -118,7 +118,7 @@ def test_long_lines_are_split_at_the_last_blank_that_leaves_at_least_half_of_one
 
 
 @pytest.mark.requirement("metrics.questions")
-def test_a_question_is_open_until_it_is_answered_or_given_up() -> None:
+def test_a_question_counts_as_open_until_it_is_answered_or_abandoned() -> None:
     questions = AskedQuestions()
     with questions:
         assert (questions.asked, questions.open, questions.answered) == (1, 1, 0)

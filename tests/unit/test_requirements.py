@@ -70,7 +70,7 @@ def _scan() -> tuple[dict[str, str], list[str]]:
 
 
 @pytest.mark.requirement("project.tests")
-def test_each_requirement_has_an_id_of_its_own_a_source_and_one_sentence() -> None:
+def test_each_requirement_has_a_unique_id_a_source_and_one_sentence() -> None:
     flaws: list[str] = []
     ids: set[object] = set()
     for entry in _requirements():
@@ -99,6 +99,6 @@ def test_every_mark_has_its_requirement() -> None:
 
 
 @pytest.mark.requirement("project.tests")
-def test_every_mark_is_carried_by_a_test_and_spelled_out() -> None:
+def test_every_mark_belongs_to_a_test_and_has_a_literal_id() -> None:
     _, idle_marks = _scan()
     assert idle_marks == []

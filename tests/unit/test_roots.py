@@ -27,7 +27,7 @@ def test_without_any_root_the_working_folder_is_the_workspace(root: Path, monkey
 
 @pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("place", ["/", "home", "installation"])
-def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
+def test_a_home_the_root_folder_and_an_installation_are_never_the_default_workspace(
     place: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(root))
@@ -38,7 +38,7 @@ def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
 
 
 @pytest.mark.requirement("roots.operator")
-def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: Path) -> None:
+def test_an_empty_intersection_leaves_no_workspace_and_says_why(root: Path, tmp_path: Path) -> None:
     intersection = policy(root, intersect=True)
     with pytest.raises(ToolError, match="intersect") as error:
         intersection.workspace(ClientRoots((str(tmp_path / "elsewhere"),))).locate("a")
@@ -58,7 +58,7 @@ def test_an_intersection_is_the_smaller_folder_of_each_pair(root: Path) -> None:
 @pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("roots", [None, ClientRoots(problem="They are no folders.")])
 @pytest.mark.parametrize("intersect", [True, False])
-def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working_folder(
+def test_unusable_roots_of_a_client_are_never_replaced_by_the_working_folder(
     roots: ClientRoots | None, intersect: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
@@ -69,7 +69,7 @@ def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working
 
 
 @pytest.mark.requirement("roots.client")
-def test_a_working_folder_that_is_gone_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_working_folder_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = root / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)

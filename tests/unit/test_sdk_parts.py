@@ -31,7 +31,7 @@ def inner_parts(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.requirement("sdk.seams")
-def test_inner_parts_of_the_sdk_are_used_in_the_known_places_only() -> None:
+def test_private_parts_of_the_sdk_are_used_only_in_the_known_places() -> None:
     parts_by_module = {
         path.relative_to(ROOT).as_posix(): parts
         for path in (ROOT / "server").rglob("*.py")

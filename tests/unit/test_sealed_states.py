@@ -39,7 +39,7 @@ async def opens(states: SealedStates, state: str) -> bool:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_keys_are_replaced_one_after_the_other_and_no_state_is_lost() -> None:
+async def test_keys_can_be_rotated_without_losing_a_state() -> None:
     store = MemoryStore()
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
@@ -50,7 +50,7 @@ async def test_keys_are_replaced_one_after_the_other_and_no_state_is_lost() -> N
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_for_one_purpose_is_none_for_another_one() -> None:
+async def test_a_state_for_one_purpose_is_invalid_for_another() -> None:
     store = MemoryStore()
     state = sealed_states(OLD, store=store).seal("action", "token:ada", {"task": 1})
     assert sealed_states(OLD, store=store, purpose="task").read(state, "action", "token:ada") is None
@@ -59,7 +59,7 @@ async def test_a_state_for_one_purpose_is_none_for_another_one() -> None:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_counts_for_its_action_and_its_client_alone() -> None:
+async def test_a_state_is_valid_only_for_its_action_and_its_client() -> None:
     states = sealed_states(OLD)
     state = states.seal("action", "token:ada", {"task": 1})
     for action, client in (("other", "token:ada"), ("action", "token:bob"), ("action", "")):
@@ -68,7 +68,7 @@ async def test_a_state_counts_for_its_action_and_its_client_alone() -> None:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_that_is_written_in_another_way_with_the_same_meaning_is_refused() -> None:
+async def test_a_state_in_another_base64_spelling_is_refused() -> None:
     states = sealed_states(OLD)
     texts = (states.seal("action", "token:ada", {"a": "x" * size}) for size in range(48))
     state = next(text for text in texts if text.endswith("="))
@@ -81,7 +81,7 @@ async def test_a_state_that_is_written_in_another_way_with_the_same_meaning_is_r
 
 
 @pytest.mark.requirement("store.keys")
-async def test_replicas_without_keys_open_nothing_of_each_other() -> None:
+async def test_replicas_without_shared_keys_cannot_open_each_others_states() -> None:
     store = MemoryStore()
     first, second = (SealedStates("question", 300, Replica(name, store)) for name in ("one", "other"))
     state = first.seal("action", "token:ada")
@@ -91,7 +91,7 @@ async def test_replicas_without_keys_open_nothing_of_each_other() -> None:
 
 @pytest.mark.requirement("store.clocks")
 @pytest.mark.parametrize(("ahead", "counts"), [(30.0, True), (-25.0, True), (AHEAD, False)])
-async def test_a_clock_that_is_a_little_off_matters_nothing_and_one_far_ahead_is_refused(
+async def test_a_small_difference_between_clocks_is_tolerated_and_a_large_one_is_refused(
     ahead: float, counts: bool
 ) -> None:
     store = MemoryStore()
@@ -100,7 +100,7 @@ async def test_a_clock_that_is_a_little_off_matters_nothing_and_one_far_ahead_is
 
 
 @pytest.mark.requirement("store.clocks")
-async def test_a_state_ends_with_its_time_by_any_clock_of_the_replicas() -> None:
+async def test_a_state_expires_by_the_clock_of_every_replica() -> None:
     store = MemoryStore()
     state = sealed_states(OLD, store=store).seal("action", "token:ada")
     for seconds in (30.0, AHEAD):
@@ -109,7 +109,7 @@ async def test_a_state_ends_with_its_time_by_any_clock_of_the_replicas() -> None
 
 
 @pytest.mark.requirement("store.clocks")
-async def test_a_state_that_was_used_counts_nowhere_again_whatever_the_clock_says() -> None:
+async def test_a_used_state_is_never_valid_again_whatever_the_clock_says() -> None:
     now = [1_000.0]
     store = MemoryStore(clock=lambda: now[0])
     state = sealed_states(OLD, store=store).seal("action", "token:ada")
@@ -120,13 +120,13 @@ async def test_a_state_that_was_used_counts_nowhere_again_whatever_the_clock_say
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_a_state_from_before_its_store_was_emptied_counts_nowhere() -> None:
+async def test_a_state_from_before_the_store_was_emptied_is_invalid() -> None:
     state = sealed_states(OLD).seal("action", "token:ada")
     assert not await opens(sealed_states(OLD), state)  # each call makes a new, empty store
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_state_whose_store_is_away_is_refused_and_counts_once_it_is_back(tmp_path: Path) -> None:
+async def test_states_are_refused_while_the_store_is_away_and_new_ones_are_valid_afterwards(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
@@ -174,20 +174,20 @@ async def races(replicas: list[SealedStates], rounds: int) -> int:
 
 @pytest.mark.requirement("store.once")
 @pytest.mark.parametrize("kind", ["sqlite", "valkey"])
-async def test_an_answer_that_comes_to_all_replicas_at_once_counts_once(kind: str, tmp_path: Path) -> None:
+async def test_an_answer_sent_to_all_replicas_at_once_counts_once(kind: str, tmp_path: Path) -> None:
     async with three_replicas(kind, tmp_path) as replicas:
         assert await races(replicas, 50) == 0
 
 
 @pytest.mark.long
 @pytest.mark.requirement("store.once")
-async def test_in_ten_thousand_races_an_answer_counts_once_each(tmp_path: Path) -> None:
+async def test_each_answer_counts_once_in_ten_thousand_races(tmp_path: Path) -> None:
     async with three_replicas("valkey", tmp_path) as replicas:
         assert await races(replicas, 10_000) == 0
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_replica_has_a_name_that_no_other_process_has_had() -> None:
+async def test_every_replica_gets_a_unique_name() -> None:
     settings = StoreSettings(replica="web-1")
     names = {read_replica(settings, "", []).name for _ in range(20)} | {lone_replica("web-1").name for _ in range(20)}
     assert len(names) == 40
@@ -201,7 +201,7 @@ def refused_keys(*sources: StateKey, **environment: str) -> str:
 
 
 @pytest.mark.requirement("store.keys")
-def test_keys_come_from_files_and_variables_in_their_order(tmp_path: Path) -> None:
+def test_keys_are_read_from_files_and_variables_in_order(tmp_path: Path) -> None:
     path = tmp_path / "state.key"
     path.write_text("ü" * 32 + "\n")
     path.chmod(0o600)
@@ -233,14 +233,14 @@ def test_a_key_that_cannot_be_used_stops_the_start_and_is_not_shown(tmp_path: Pa
         ("valkey://host:99999/0", "the port is out of range"),
     ],
 )
-def test_a_store_that_there_cannot_be_stops_the_start(url: str, message: str) -> None:
+def test_an_impossible_store_address_stops_the_start(url: str, message: str) -> None:
     with pytest.raises(SettingsError) as error:
         read_replica(StoreSettings(url=url), "", [])
     assert message in str(error.value)
 
 
 @pytest.mark.requirement("store.password")
-def test_an_address_with_a_password_in_it_is_refused_and_not_shown(tmp_path: Path) -> None:
+def test_a_store_address_with_a_password_is_refused_and_not_shown(tmp_path: Path) -> None:
     settings = {"store": {"url": "valkey://user:hunter2@host/0"}}
     message = refusal(tmp_path / "settings.json", settings, {"HOME": str(tmp_path)})
     assert "store.url is a string, but must be" in message

@@ -17,7 +17,7 @@ from tools.text.secrets import HIDDEN, has_secret, is_secret_name, redact, witho
         *("MYSQL_PWD", "PGPASS", "dbPwd", "OPENAI_PW", "--pw", "bearer"),
     ],
 )
-def test_names_of_secrets_are_known(name: str) -> None:
+def test_names_of_secrets_are_recognised(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -29,7 +29,7 @@ def test_names_of_secrets_are_known(name: str) -> None:
         *("OLDPWD", "PWD_FILE", "POWER", "pwd"),
     ],
 )
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_taken_for_secrets(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -52,7 +52,7 @@ SECRETS = [
 
 @pytest.mark.requirement("secrets.values")
 @pytest.mark.parametrize("secret", SECRETS)
-def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
+def test_known_formats_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
     assert redact(f"before {secret}") == f"before {HIDDEN}"
     assert has_secret(f"x={secret}")
 
@@ -116,7 +116,7 @@ def test_only_the_secret_part_of_a_text_is_hidden(text: str, expected: str) -> N
         "e" * 64,
     ],
 )
-def test_other_texts_stay_as_they_are(text: str) -> None:
+def test_texts_without_secrets_stay_unchanged(text: str) -> None:
     assert redact(text) == text
 
 

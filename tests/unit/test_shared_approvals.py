@@ -81,7 +81,7 @@ def row_of(lock: Lock) -> str:
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(store: ValkeyStore) -> None:
+async def test_an_approval_counts_only_for_the_lock_file_content_that_it_was_given_for(store: ValkeyStore) -> None:
     first, second = Judge(store), Judge(store)
     await first.approvals.approve(FILE, "up", {"find": TOOL})
     assert first.finds == TOOL
@@ -96,7 +96,7 @@ async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store: ValkeyStore) -> None:
+async def test_approvals_do_not_count_without_a_usable_lock_file(store: ValkeyStore) -> None:
     damaged_lock = read_lock(LockContent("/mcp.lock.json", b"damaged"))
     judge = Judge(store)
     await judge.approvals.approve(FILE, "up", {"find": TOOL})
@@ -106,7 +106,7 @@ async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store:
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeyStore) -> None:
+async def test_concurrent_approvals_of_several_replicas_all_count(store: ValkeyStore) -> None:
     judges = [Judge(store) for _ in range(MAX_TRIES)]
     async with anyio.create_task_group() as tasks:
         for number, judge in enumerate(judges):
@@ -115,7 +115,7 @@ async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeySto
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_written_over(
+async def test_a_forged_row_approves_nothing_and_is_overwritten(
     store: ValkeyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def row(file: Lock, keys: Sequence[bytes]) -> str:
@@ -143,7 +143,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
+async def test_a_key_can_be_removed_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
     await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
     assert await Judge(store, keys=[OTHER_KEY]).tool() == OTHER_TOOL
     assert await Judge(store, keys=[OTHER_KEY, KEY]).tool() == TOOL
@@ -151,7 +151,7 @@ async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_approved(
+async def test_while_the_store_is_away_known_approvals_count_and_new_ones_fail(
     server: ValkeyServer, store: ValkeyStore
 ) -> None:
     judge = Judge(store)
@@ -189,7 +189,7 @@ class HesitantStore(ValkeyStore):
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_a_key_can_be_left_out_also_where_the_row_could_not_be_sealed_anew_at_first(
+async def test_a_key_can_be_removed_even_if_resealing_the_row_failed_at_first(
     server: ValkeyServer, store: ValkeyStore
 ) -> None:
     await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
@@ -213,7 +213,7 @@ class SilentStore(ValkeyStore):
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
+async def test_an_approval_that_the_store_did_not_confirm_counts_once_it_is_read(server: ValkeyServer) -> None:
     store = SilentStore(server.url, "")
     judge = Judge(store)
     with pytest.raises(ToolError, match="if the tool is still blocked"):
@@ -226,7 +226,7 @@ async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_fou
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_what_was_approved_is_known_before_anything_is_listed(store: ValkeyStore, tmp_path: Path) -> None:
+async def test_approvals_are_read_before_tools_are_listed(store: ValkeyStore, tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
     file = lock_of({})
     await Judge(store, file).approvals.approve(file, "up", {"find": TOOL})

@@ -35,7 +35,7 @@ def ada(*rules: str) -> ClientState:
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_of_several_replicas_add_up_for_their_client_alone() -> None:
+async def test_rules_of_several_replicas_add_up_for_their_client_only() -> None:
     store = MemoryStore()
     first, second = grants_in(store), grants_in(store)
     await first.add(ada(), ["Edit(/a)", "WebFetch(domain:x)"])
@@ -49,14 +49,14 @@ async def test_rules_of_several_replicas_add_up_for_their_client_alone() -> None
 
 @pytest.mark.requirement("store.grants")
 @pytest.mark.parametrize("key", ["http:a-session", "sse:a-session", "stdio", ""])
-async def test_nothing_is_shared_of_a_client_without_a_token(key: str) -> None:
+async def test_no_rules_are_shared_for_a_client_without_a_token(key: str) -> None:
     grants = grants_in(MemoryStore())
     await grants.add(ClientState(key), ["Edit(/a)"])
     assert not await rules_of(grants, key)
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_end_with_the_idle_time() -> None:
+async def test_rules_expire_after_the_idle_time() -> None:
     now = [0.0]
     grants = grants_in(MemoryStore(clock=lambda: now[0]))
     await grants.add(ada(), ["Edit(/a)"])
@@ -77,7 +77,7 @@ class NamingStore(MemoryStore):
 
 
 @pytest.mark.requirement("store.grants")
-async def test_a_row_that_somebody_else_has_written_allows_nothing() -> None:
+async def test_a_forged_row_allows_nothing() -> None:
     store = NamingStore(clock=lambda: 0.0)
     rows: dict[str, str] = {}
 
@@ -101,7 +101,7 @@ async def test_a_row_that_somebody_else_has_written_allows_nothing() -> None:
 
 
 @pytest.mark.requirement("store.grants-keys")
-async def test_rules_are_sealed_by_the_first_key_so_that_the_one_before_can_be_left_out() -> None:
+async def test_rules_are_resealed_with_the_first_key_so_that_the_old_one_can_be_removed() -> None:
     store = MemoryStore()
     await grants_in(store).add(ada(), ["Edit(/a)"])
     assert await rules_of(grants_in(store, OTHER_KEY)) == []
@@ -111,7 +111,7 @@ async def test_rules_are_sealed_by_the_first_key_so_that_the_one_before_can_be_l
 
 
 @pytest.mark.requirement("store.grants")
-async def test_while_the_store_is_away_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
+async def test_while_the_store_is_away_there_are_no_shared_rules_and_no_failures(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         grants = grants_in(store)

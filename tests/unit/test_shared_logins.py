@@ -50,7 +50,7 @@ async def running(logins: SharedLogins) -> AsyncGenerator[None]:
 
 
 @pytest.mark.requirement("login.replicas")
-async def test_a_login_is_read_listed_and_removed_by_another_replica_and_no_secret_stands_in_the_store(
+async def test_another_replica_reads_lists_and_removes_a_login_and_the_store_contains_no_secret(
     open_logins: Opener, tmp_path: Path
 ) -> None:
     first, second = open_logins(OLD), open_logins(OLD)
@@ -70,7 +70,7 @@ async def test_a_login_is_read_listed_and_removed_by_another_replica_and_no_secr
 
 
 @pytest.mark.requirement("login.replicas")
-async def test_what_was_made_from_a_login_that_was_replaced_meanwhile_is_not_written(open_logins: Opener) -> None:
+async def test_a_login_derived_from_one_that_was_replaced_meanwhile_is_not_written(open_logins: Opener) -> None:
     first, second = open_logins(OLD), open_logins(OLD)
     await first.write(LOGIN)
     login = await first.read(*KEY)
@@ -86,7 +86,7 @@ async def test_what_was_made_from_a_login_that_was_replaced_meanwhile_is_not_wri
 
 
 @pytest.mark.requirement("login.replicas-keys")
-async def test_a_login_is_sealed_anew_by_the_first_key_so_that_the_one_before_can_be_left_out(
+async def test_a_login_is_resealed_with_the_first_key_so_that_the_old_one_can_be_removed(
     open_logins: Opener,
 ) -> None:
     await open_logins(OLD).write(LOGIN)
@@ -103,7 +103,7 @@ async def test_a_login_is_sealed_anew_by_the_first_key_so_that_the_one_before_ca
 
 
 @pytest.mark.requirement("login.replicas-keys")
-async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_not_used(
+async def test_a_login_that_is_stored_under_another_key_or_damaged_is_not_used(
     open_logins: Opener, tmp_path: Path
 ) -> None:
     logins = open_logins(OLD)
@@ -122,7 +122,7 @@ async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_no
 
 
 @pytest.mark.requirement("login.replicas-keys")
-async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None:
+async def test_undecodable_values_in_the_store_do_no_harm(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         logins = SharedLogins(Replica("one-1", store, (OLD,)))
@@ -138,7 +138,7 @@ async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("login.replicas-renewal")
-async def test_a_lock_is_had_by_one_at_a_time_and_taken_from_who_is_gone_after_its_time_alone(
+async def test_a_lock_has_one_holder_at_a_time_and_can_be_taken_only_after_it_expires(
     open_logins: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = open_logins(OLD), open_logins(OLD)

@@ -120,7 +120,7 @@ async def test_a_large_message_passes_both_ways(starter: BrokeredStarter) -> Non
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
-async def test_a_message_may_come_byte_by_byte_and_the_last_one_without_its_end(starter: BrokeredStarter) -> None:
+async def test_a_message_may_arrive_byte_by_byte_and_the_last_one_without_a_newline(starter: BrokeredStarter) -> None:
     text = json.dumps(fields_of(say("é\u2028€")), ensure_ascii=False).encode()
     code = f"text = {text!r}\nfor at in range(len(text)): os.write(1, text[at:at + 1])\n"
     async with speaking(python(f"{code}os.write(1, b'\\r\\n\\n')\n{code}"), starter) as streams:
@@ -128,14 +128,14 @@ async def test_a_message_may_come_byte_by_byte_and_the_last_one_without_its_end(
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
-async def test_bytes_that_are_no_text_are_replaced(starter: BrokeredStarter) -> None:
+async def test_undecodable_bytes_are_replaced(starter: BrokeredStarter) -> None:
     code = line("odd WORD").replace("WORD", "\\xff")
     async with speaking(python(code), starter) as streams:
         assert await words(streams) == ["odd \ufffd"]
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")
-async def test_lines_that_are_no_messages_are_told_and_passed_over(
+async def test_lines_that_are_no_messages_are_logged_and_skipped(
     starter: BrokeredStarter, caplog: pytest.LogCaptureFixture
 ) -> None:
     garbage = (
@@ -164,7 +164,7 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")
-async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(starter: BrokeredStarter) -> None:
+async def test_batched_messages_are_read_one_by_one_up_to_a_limit(starter: BrokeredStarter) -> None:
     several = [fields_of(say("a")), 5, {"jsonrpc": "2.0", "id": 7, "result": 5}, fields_of(say("b"))]
     very_many = [fields_of(say("c"))] * (MAX_TOGETHER + 1)
     code = "".join(f"out.write({json.dumps(messages).encode()!r} + b'\\n')\n" for messages in (several, very_many))
@@ -177,7 +177,7 @@ async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(s
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")
-async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: BrokeredStarter) -> None:
+async def test_the_id_of_a_request_may_come_back_as_a_float(starter: BrokeredStarter) -> None:
     error = {"code": -1, "message": "no"}
     answers: list[dict[str, Any]] = [
         {"id": 7.0, "result": {}},
@@ -201,7 +201,7 @@ async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: Brok
     ],
     ids=["answer", "request"],
 )
-async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_it_answers(
+async def test_a_line_that_is_too_long_is_dropped_and_fails_the_request_that_it_answers(
     head: str, fails: bool, starter: BrokeredStarter
 ) -> None:
     longer = f"for _ in range({MESSAGE_BYTES // MB + 1}): out.write(b'x' * {MB})\n"
@@ -225,7 +225,9 @@ async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(star
 
 @needs_proc
 @pytest.mark.requirement("upstream.stdio.messages")
-async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: BrokeredStarter, tmp_path: Path) -> None:
+async def test_an_upstream_that_sends_faster_than_it_is_read_is_blocked(
+    starter: BrokeredStarter, tmp_path: Path
+) -> None:
     progress_file = tmp_path / "written"
     message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
     note = f"open({str(progress_file)!r}, 'w').write(str(at))"
@@ -241,7 +243,7 @@ async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: Bro
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
-async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_be_cancelled(
+async def test_sending_to_an_upstream_that_does_not_read_blocks_and_can_be_cancelled(
     starter: BrokeredStarter,
 ) -> None:
     async with speaking(bash("exec sleep 600"), starter) as (_, writer):
@@ -256,7 +258,7 @@ async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_b
 
 
 @pytest.mark.requirement("upstream.stdio.end")
-async def test_the_connection_ends_with_the_upstream_though_another_process_holds_its_output(
+async def test_the_connection_ends_with_the_upstream_even_if_another_process_holds_its_output(
     starter: BrokeredStarter,
 ) -> None:
     last_line = json.dumps(fields_of(say("last")))
@@ -267,7 +269,7 @@ async def test_the_connection_ends_with_the_upstream_though_another_process_hold
 
 
 @pytest.mark.requirement("upstream.stdio.end")
-async def test_an_upstream_ends_by_itself_when_its_input_ends_and_may_still_write(
+async def test_an_upstream_may_still_write_when_its_input_ends_and_ends_by_itself(
     starter: BrokeredStarter, tmp_path: Path
 ) -> None:
     marker = tmp_path / "ended"
@@ -308,7 +310,7 @@ async def test_standard_error_is_logged_line_by_line_in_visible_characters(
 
 
 @pytest.mark.requirement("upstream.errors")
-async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
+async def test_a_flood_on_standard_error_blocks_nothing_and_is_counted(
     starter: BrokeredStarter, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = "for _ in range(100_000): err.write(b'flood\\n')\nerr.flush()\n"
@@ -337,7 +339,7 @@ async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
         ("cat", "/no/such/folder", NotADirectoryError),
     ],
 )
-async def test_what_cannot_be_started_is_told_apart_and_leaves_no_descriptor(
+async def test_failed_starts_raise_different_errors_and_leave_no_descriptor(
     command: str, folder: str | None, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.txt").write_text("no program")
@@ -354,7 +356,7 @@ async def test_what_cannot_be_started_is_told_apart_and_leaves_no_descriptor(
 
 
 @pytest.mark.requirement("upstream.environment")
-async def test_programs_are_found_in_the_path_of_the_entry_and_beneath_its_folder(
+async def test_programs_are_found_on_the_path_of_the_entry_and_in_its_folder(
     starter: BrokeredStarter, tmp_path: Path
 ) -> None:
     output_line = json.dumps(fields_of(say("here")))
@@ -388,7 +390,7 @@ async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredS
 
 
 @pytest.mark.requirement("upstream.errors")
-def test_what_upstreams_write_is_logged_at_every_level() -> None:
+def test_the_log_of_upstreams_output_includes_info_messages() -> None:
     assert logging.getLogger("server.upstreams.wire.stdio_upstream").isEnabledFor(logging.INFO)
 
 
@@ -420,7 +422,7 @@ async def test_a_read_without_memory_is_repeated_later_and_loses_nothing(
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
-async def test_very_many_short_messages_that_nobody_takes_stop_being_read() -> None:
+async def test_reading_stops_if_very_many_short_messages_are_waiting() -> None:
     line = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
     data = memoryview(line * 200_000)
     read_end, write_end = os.pipe()

@@ -46,7 +46,7 @@ def variants(original: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.requirement("stored.types")
-async def test_lists_of_other_types_are_passed_over_with_a_word_in_the_log(
+async def test_stored_lists_with_wrong_types_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder := tmp_path / FOLDER).mkdir(mode=0o700)
@@ -70,7 +70,7 @@ async def test_lists_of_other_types_are_passed_over_with_a_word_in_the_log(
 
 
 @pytest.mark.requirement("stored.types")
-async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rows_and_states_with_wrong_types_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """The rows and states are sealed with the right keys, as if by another version."""
     caplog.set_level(logging.WARNING)
     store = MemoryStore()
@@ -99,7 +99,7 @@ async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.L
 
 @pytest.mark.requirement("stored.types")
 @each_of("content", [DEEP, *(json.dumps({"folders": odd}).encode() for odd in ODD_FOLDERS)])
-def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_again(tmp_path: Path, content: bytes) -> None:
+def test_a_trust_file_with_wrong_types_trusts_nothing_and_is_rewritten(tmp_path: Path, content: bytes) -> None:
     path = str(tmp_path / "trusted.json")
     Path(path).write_bytes(content)
     os.chmod(path, 0o600)
@@ -111,7 +111,7 @@ def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_again(tmp
 
 
 @pytest.mark.requirement("settings.trust.store")
-def test_a_folder_whose_name_is_no_text_is_trusted_beside_others(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_valid_text_can_be_trusted(tmp_path: Path) -> None:
     store, folder = str(tmp_path / "trusted.json"), f"{tmp_path}/odd\udcff"
     file = WorkspaceFile(folder, ".coretools/settings.json", SettingsScope.WORKSPACE, None, b"{}")
     trust_folder(store, "/b", {"x": "y"})
@@ -124,6 +124,6 @@ def test_a_folder_whose_name_is_no_text_is_trusted_beside_others(tmp_path: Path)
 
 @pytest.mark.requirement("stored.types")
 @each_of("content", [json.dumps([each]).encode() for each in variants({"file": "f", "name": "n"})])
-def test_installs_of_other_types_are_not_taken_for_such(content: bytes) -> None:
+def test_install_records_with_wrong_types_are_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="validation error"):
         read_stored(list[InstallRecord], content)

@@ -60,7 +60,9 @@ def key_for(tmp_path: Path, entry: Json, **environ: str) -> str:
         (REMOTE, {"url": REMOTE["httpUrl"], "headers": REMOTE["headers"]}),
     ],
 )
-def test_what_reaches_another_server_has_another_key(entry: Json, other_entry: Json, tmp_path: Path) -> None:
+def test_entries_that_reach_different_servers_have_different_keys(
+    entry: Json, other_entry: Json, tmp_path: Path
+) -> None:
     assert key_for(tmp_path, entry) != key_for(tmp_path, other_entry)
 
 
@@ -97,7 +99,7 @@ async def write_list(store: StoredLists, key: str, *names: str, size: int = 0) -
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.bounds")
-async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
+async def test_the_oldest_lists_are_removed_if_there_are_too_many_or_they_are_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_lists, "MAX_TOTAL_BYTES", 35_000)
@@ -119,7 +121,7 @@ async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.private")
-async def test_two_servers_that_write_at_once_leave_whole_files_and_nothing_else(
+async def test_two_servers_that_write_at_once_leave_only_complete_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams.catalog.stored_lists")
@@ -162,7 +164,7 @@ def running_server(
 
 @pytest.mark.skipif(os.name != "posix", reason="not run: the limit is one of POSIX shells")
 @pytest.mark.requirement("catalogue.bounds")
-def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_path: Path) -> None:
+def test_a_full_disk_prevents_only_the_storing_of_lists(tmp_path: Path) -> None:
     tools = [{"name": "find", "description": "d" * 5_000, "inputSchema": {"type": "object"}}]
     config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tools=tools)}})
     # No file may be larger than one block of a kilobyte.
@@ -181,7 +183,7 @@ def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_pat
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.settings")
-async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_listed(tmp_path: Path) -> None:
+async def test_a_server_of_a_workspace_that_is_no_longer_trusted_is_not_listed(tmp_path: Path) -> None:
     project, home = tmp_path.resolve() / "project", tmp_path / "home"
     file = project / ".coretools" / "settings.json"
     file.parent.mkdir(parents=True)
@@ -201,7 +203,7 @@ async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_liste
 
 
 @pytest.mark.requirement("catalogue.settings")
-def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
+def test_commands_list_the_current_tools_and_not_the_stored_ones(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     entry = listing_entry("up", tools=[{"name": "find", "inputSchema": {"type": "object"}}], orders=str(flag))
     config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})

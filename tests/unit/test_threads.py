@@ -29,7 +29,7 @@ def gate() -> Generator[threading.Event]:
 
 
 @pytest.mark.requirement("scarcity.bounded")
-async def test_more_work_than_threads_is_done_one_after_the_other(gate: threading.Event) -> None:
+async def test_more_work_than_threads_is_queued(gate: threading.Event) -> None:
     pool, starts = Threads(2), list[int]()
 
     def work(number: int) -> int:
@@ -87,7 +87,7 @@ async def test_work_is_refused_once_all_threads_hang_and_nobody_waits_for_them(
 
 
 @pytest.mark.requirement("scarcity.bounded")
-async def test_work_that_is_cancelled_before_its_turn_is_not_begun(gate: threading.Event) -> None:
+async def test_work_that_is_cancelled_before_its_turn_is_never_started(gate: threading.Event) -> None:
     pool, starts = Threads(1), list[str]()
     first = pool.begin(gate.wait)
     async with anyio.create_task_group() as group:
@@ -103,7 +103,7 @@ async def test_work_that_is_cancelled_before_its_turn_is_not_begun(gate: threadi
 
 @pytest.mark.requirement("scarcity.bounded")
 @pytest.mark.parametrize("failure", [MemoryError(), StopIteration(), ValueError("wrong")])
-async def test_whatever_work_raises_reaches_the_one_who_waits_and_the_thread_stays(failure: BaseException) -> None:
+async def test_exceptions_of_work_reach_the_caller_and_the_thread_survives(failure: BaseException) -> None:
     pool = Threads(1)
 
     def fail() -> None:
@@ -124,7 +124,7 @@ async def test_quick_work_is_done_by_one_thread(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.requirement("scarcity.one_thread")
-async def test_work_that_waits_behind_many_quick_pieces_gets_no_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_behind_many_quick_pieces_gets_no_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "QUEUE_SECONDS", 0.2)
     monkeypatch.setattr(threads, "MAX_QUEUE_SECONDS", 60.0)
     pool = Threads(8)
@@ -138,7 +138,7 @@ async def test_work_that_waits_behind_many_quick_pieces_gets_no_second_thread(mo
 
 
 @pytest.mark.requirement("scarcity.one_thread")
-async def test_what_came_of_quick_work_does_not_wait_for_the_slow_work_behind_it(
+async def test_the_result_of_quick_work_does_not_wait_for_slow_work_behind_it(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "BATCH_SECONDS", 60.0)
@@ -152,7 +152,7 @@ async def test_what_came_of_quick_work_does_not_wait_for_the_slow_work_behind_it
 
 
 @pytest.mark.requirement("scarcity.one_thread")
-async def test_work_behind_slow_work_gets_a_thread_of_its_own(gate: threading.Event) -> None:
+async def test_work_behind_slow_work_gets_its_own_thread(gate: threading.Event) -> None:
     pool = Threads(8)
     slow = [pool.begin(gate.wait) for _ in range(3)]
     assert await pool.run(lambda: "done") == "done"
@@ -179,7 +179,7 @@ async def test_after_a_time_without_free_threads_no_work_waits_behind_slow_work(
 
 
 @pytest.mark.requirement("scarcity.bounded")
-async def test_what_came_of_work_is_told_once_there_is_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_work_is_delivered_once_there_is_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, call_soon, failures = (
         Threads(1),
         asyncio.get_running_loop().call_soon_threadsafe,

@@ -60,7 +60,7 @@ def refusal(work: Callable[[], object]) -> str:
 
 
 @pytest.mark.requirement("login.store")
-def test_a_login_is_read_back_as_it_was_written_by_whom_it_is_and_for_which_server(tmp_path: Path) -> None:
+def test_logins_are_stored_by_server_and_principal_and_read_back_unchanged(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     assert (store.read(*KEY), store.stamp(*KEY), store.all(), store.remove(*KEY)) == (None, None, [], False)
     assert list(tmp_path.iterdir()) == [], "reading created a file"
@@ -83,7 +83,7 @@ def test_a_login_is_read_back_as_it_was_written_by_whom_it_is_and_for_which_serv
 
 
 @pytest.mark.requirement("login.store")
-def test_the_stamp_differs_exactly_when_the_login_was_written_again(tmp_path: Path) -> None:
+def test_the_stamp_changes_exactly_when_the_login_is_written(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     stamps: list[object] = []
     for _ in range(20):
@@ -94,7 +94,7 @@ def test_the_stamp_differs_exactly_when_the_login_was_written_again(tmp_path: Pa
 
 
 @pytest.mark.requirement("login.store_private")
-def test_no_secret_is_in_what_a_login_prints_as() -> None:
+def test_the_repr_of_a_login_contains_no_secret() -> None:
     assert not any(secret in repr(LOGIN) for secret in SECRETS)
 
 
@@ -119,7 +119,7 @@ def fail_to_rename(_folder: Folder, _source: str, _target: str, _replacing: bool
     "disk",
     [Disk(write=raise_disk_full), Disk(write=write_partially), Disk(sync=fail_to_sync), Disk(rename=fail_to_rename)],
 )
-def test_a_disk_that_fails_leaves_the_login_before_it_whole_and_nothing_beside_it(disk: Disk, tmp_path: Path) -> None:
+def test_a_failing_disk_leaves_the_old_login_complete_and_no_other_file(disk: Disk, tmp_path: Path) -> None:
     TokenStore(str(tmp_path)).write(LOGIN)
     store = TokenStore(str(tmp_path), disk=disk)
     message = refusal(lambda: store.write(replace(LOGIN, token={"access_token": "new"})))
@@ -162,7 +162,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_login_or_the_new_one(mo
 
 
 @pytest.mark.requirement("login.store")
-def test_two_processes_that_write_at_once_leave_whole_logins(tmp_path: Path) -> None:
+def test_two_processes_that_write_at_once_leave_complete_logins(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     store.write(LOGIN)
     prefixes: set[str] = set()
@@ -246,7 +246,7 @@ SPOILERS = [
 @posix
 @pytest.mark.requirement("login.store_private")
 @pytest.mark.parametrize("spoil", SPOILERS)
-def test_a_file_that_is_not_as_we_wrote_it_is_not_used_and_logging_out_removes_it(
+def test_a_file_that_was_changed_by_others_is_not_used_and_logout_removes_it(
     spoil: Callable[[Path], None], tmp_path: Path
 ) -> None:
     store, other_login = TokenStore(str(tmp_path)), replace(LOGIN, principal="ann")
@@ -268,7 +268,7 @@ def test_a_file_that_is_not_as_we_wrote_it_is_not_used_and_logging_out_removes_i
 @posix
 @pytest.mark.requirement("login.store_private")
 @pytest.mark.parametrize("umask", [0, 0o022])
-def test_nobody_else_may_look_at_logins(umask: int, tmp_path: Path) -> None:
+def test_login_files_are_private(umask: int, tmp_path: Path) -> None:
     state = tmp_path / "state"
     before = os.umask(umask)
     try:
@@ -316,7 +316,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("login.store_lock")
-def test_one_holds_a_login_and_others_are_told_at_once(tmp_path: Path) -> None:
+def test_a_locked_login_cannot_be_locked_by_others(tmp_path: Path) -> None:
     store, other_store = TokenStore(str(tmp_path)), TokenStore(str(tmp_path))
     release = store.try_lock(*KEY)
     assert release is not None
@@ -339,7 +339,7 @@ def test_one_holds_a_login_and_others_are_told_at_once(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.requirement("login.store_lock")
-def test_a_process_that_is_killed_lets_go_of_a_login(tmp_path: Path) -> None:
+def test_a_killed_process_releases_its_lock_of_a_login(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     read_end, write_end = os.pipe()
 
@@ -398,7 +398,7 @@ def test_with_the_keyring_no_secret_is_in_a_file(tmp_path: Path, secrets: Path) 
 
 
 @pytest.mark.requirement("login.store_keyring")
-def test_logins_are_listed_without_a_look_into_the_keyring(
+def test_logins_are_listed_without_access_to_the_keyring(
     tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")
@@ -426,7 +426,7 @@ def corrupt_secret(secret: Path) -> None:
 
 @pytest.mark.requirement("login.store_keyring")
 @pytest.mark.parametrize("spoil", [delete_secret, change_issuer, change_client, corrupt_secret])
-def test_a_login_whose_secrets_are_not_in_the_keyring_begins_again(
+def test_a_login_whose_secrets_are_missing_from_the_keyring_is_read_without_them(
     spoil: Callable[[Path], None], tmp_path: Path, secrets: Path
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")
@@ -447,7 +447,7 @@ def test_a_login_whose_secrets_are_not_in_the_keyring_begins_again(
         ("no.such.Keyring", "The keyring has failed,"),
     ],
 )
-def test_a_keyring_that_cannot_be_used_is_told_with_what_to_do_and_no_file_takes_its_place(
+def test_an_unusable_keyring_is_an_error_with_advice_and_no_file_replaces_it(
     backend: str, reason: str, tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")
@@ -464,7 +464,7 @@ def test_a_keyring_that_cannot_be_used_is_told_with_what_to_do_and_no_file_takes
 
 
 @pytest.mark.requirement("login.store_keyring")
-def test_a_keyring_that_is_switched_off_or_not_installed_is_told(
+def test_a_keyring_that_is_switched_off_or_not_installed_is_an_error_with_advice(
     tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")
@@ -478,7 +478,7 @@ def test_a_keyring_that_is_switched_off_or_not_installed_is_told(
 
 @pytest.mark.requirement("login.store_keyring")
 @pytest.mark.parametrize(("storage", "other_storage"), [("file", "keyring"), ("keyring", "file")])
-def test_a_login_that_is_kept_otherwise_than_the_settings_say_is_told_and_logging_out_removes_all_of_it(
+def test_a_login_in_another_storage_than_configured_is_refused_and_logout_removes_it_completely(
     storage: Literal["file", "keyring"], other_storage: Literal["file", "keyring"], tmp_path: Path, secrets: Path
 ) -> None:
     TokenStore(str(tmp_path), storage).write(LOGIN)
@@ -497,7 +497,7 @@ def test_a_login_that_is_kept_otherwise_than_the_settings_say_is_told_and_loggin
 
 
 @pytest.mark.requirement("login.store_keyring")
-def test_a_login_that_is_kept_in_a_file_from_now_on_leaves_no_secret_in_the_keyring(
+def test_a_login_that_moves_to_a_file_leaves_no_secret_in_a_working_keyring(
     tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_keyring, in_file = TokenStore(str(tmp_path), "keyring"), TokenStore(str(tmp_path))

@@ -30,7 +30,7 @@ def refusal(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) 
 
 
 @pytest.mark.requirement("network.tokens")
-def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> None:
+def test_a_token_from_a_file_or_a_variable_identifies_its_principal(tmp_path: Path) -> None:
     tokens = read_tokens({"laptop": token_file(tmp_path, FIRST), "bot": TokenSource(env="BOT")}, {"BOT": SECOND})
     for token, name in ((FIRST, "laptop"), (SECOND, "bot")):
         principal = tokens.principal_with(token)
@@ -43,7 +43,7 @@ def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.requirement("network.tokens")
-def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
+def test_the_token_in_the_environment_is_valid_only_without_named_tokens(tmp_path: Path) -> None:
     principal = read_tokens({}, {VARIABLE: f" {FIRST}\n"}).principal_with(FIRST)
     assert principal is not None
     assert principal.unique_name == VARIABLE_NAME
@@ -53,7 +53,7 @@ def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) 
 
 
 @pytest.mark.requirement("network.tokens")
-def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_used_stops_the_start_with_advice(tmp_path: Path) -> None:
     assert "http.tokens.a needs either file or env" in refusal({"a": TokenSource()}, {})
     assert "needs either" in refusal({"a": TokenSource(file="x", env="Y")}, {})
     assert "'MISSING', which is not set" in refusal({"a": TokenSource(env="MISSING")}, {})
@@ -82,7 +82,7 @@ def test_a_pipe_in_place_of_a_token_file_blocks_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("network.tokens")
-def test_what_is_set_apart_for_a_token_is_what_it_gives() -> None:
+def test_the_rights_of_a_token_are_those_of_its_settings() -> None:
     principal_settings = PrincipalSettings.model_validate({"rules": {"deny": ("Bash",)}})
     rights = rights_for("http.tokens.a", principal_settings)
     assert (rights.deny, rights.source) == (("Bash",), "http.tokens.a")

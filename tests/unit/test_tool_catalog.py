@@ -98,7 +98,7 @@ def test_a_hidden_tool_comes_back_when_the_name_is_free_again() -> None:
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_a_custom_tool_that_comes_later_takes_its_name_and_leaves_it_again() -> None:
+def test_a_custom_tool_that_is_added_later_takes_a_name_and_frees_it_again() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none")})
     registry.declare_source("custom")
     set_list(catalog, "b", "search")
@@ -112,7 +112,7 @@ def test_a_custom_tool_that_comes_later_takes_its_name_and_leaves_it_again() -> 
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hidden_tool_is_logged_once_and_very_many_are_summarised(caplog: pytest.LogCaptureFixture) -> None:
     catalog, _ = catalog_of({"b": entry(prefix="none")})
     with caplog.at_level(logging.WARNING):
         set_list(catalog, "b", "read_file")
@@ -131,7 +131,7 @@ def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCapt
 
 @pytest.mark.requirement("upstream.filters")
 @pytest.mark.parametrize("name", ["old", "a__old", "new", "old(x)"])
-def test_filters_take_the_own_the_full_and_the_new_name(name: str) -> None:
+def test_filters_accept_the_own_the_full_and_the_new_name(name: str) -> None:
     catalog, registry = catalog_of({"a": entry(rename={"old": "new"}, excludeTools=(name,))})
     set_list(catalog, "a", "old", "other")
     assert listed_names(registry) == ["a__other"]
@@ -160,7 +160,7 @@ def names_of(tools: Iterable[str], registry: ToolRegistry) -> list[tuple[str, ..
 
 
 @pytest.mark.requirement("proxy.names.full")
-def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() -> None:
+def test_the_first_rule_name_is_the_full_name_and_the_bare_name_is_a_loose_one() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none", rename={"z": "git__push"})})
     set_list(catalog, "b", "search", "a b")
     first = [names[0] for names in names_of(["search", "b__a b"], registry)]
@@ -171,7 +171,7 @@ def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() ->
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
-def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_counts_as_changed(
+def test_tools_that_are_no_longer_listed_are_forgotten_and_count_as_changed_if_they_come_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalog, registry = catalog_of({"a": entry(trust=True), "b": entry(trust=True)}, built_in=False)
@@ -196,7 +196,7 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
-def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_latest() -> None:
+def test_the_history_keeps_all_current_tools_and_the_latest_of_the_others() -> None:
     definitions = ToolHistory()
     definitions.note("a", {"first": "1"})
     definitions.note("a", {"second": "1"})
@@ -213,7 +213,7 @@ def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_l
 
 
 @pytest.mark.requirement("lock.cost")
-def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_file_again() -> None:
+def test_an_unchanged_tool_is_not_compared_with_the_lock_file_again() -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     definitions = [{"name": f"t{number}", "description": "d"} for number in range(100)]
     approved_entry = server_entry(entry(), {}, "", {"tools": definitions[:50]})
@@ -228,7 +228,9 @@ def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_fil
 
 
 @pytest.mark.requirement("lock.log")
-def test_annotations_that_come_and_go_raise_nothing_in_a_hundred_reconnects(caplog: pytest.LogCaptureFixture) -> None:
+def test_annotations_that_come_and_go_cause_no_log_messages_in_a_hundred_reconnects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     whole_definition: dict[str, Any] = {"name": "t", "annotations": {"readOnlyHint": True, "destructiveHint": True}}
@@ -243,7 +245,7 @@ def test_annotations_that_come_and_go_raise_nothing_in_a_hundred_reconnects(capl
 
 
 @pytest.mark.requirement("lock.states")
-def test_the_tool_to_log_in_has_no_standing_and_of_several_fields_all_are_named() -> None:
+def test_the_login_tool_has_no_approval_state_and_all_differing_fields_are_named() -> None:
     catalog, registry = catalog_of({"a": entry(), "b": entry()}, built_in=False)
     tool: dict[str, Any] = {"name": "t", "icons": []}
     catalog.use_lock(Lock("x", {"b": server_entry(entry(), {}, "", {"tools": [tool]})}))
@@ -256,7 +258,7 @@ def test_the_tool_to_log_in_has_no_standing_and_of_several_fields_all_are_named(
 
 
 @pytest.mark.requirement("lock.shown")
-def test_no_description_passes_for_what_is_said_beside_it_to_the_person_who_approves() -> None:
+def test_no_description_can_imitate_the_other_lines_that_a_person_sees_before_approval() -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     catalog.use_lock(Lock("x"))
     description = "Harmless.\nIts arguments now:\n{}\n\nState: approved"

@@ -61,7 +61,7 @@ async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
 
 
 @pytest.mark.requirement("upstream.first_list")
-async def test_nothing_is_waited_for_before_the_start() -> None:
+async def test_there_is_no_wait_before_the_start() -> None:
     with anyio.fail_after(20):
         await pool_of("hung").wait_for_first_list()
 
@@ -100,7 +100,7 @@ async def test_a_failure_is_a_warning_when_it_is_new(
 
 
 @pytest.mark.requirement("upstream.errors")
-async def test_a_call_right_after_a_loss_is_not_told_that_the_server_is_connected() -> None:
+async def test_a_call_right_after_a_lost_connection_is_not_told_that_the_server_is_connected() -> None:
     (upstream,) = quiet_pool({"lost": UpstreamSettings(command="a-command")}).upstreams
     upstream.status.change(UpstreamState.CONNECTED)  # as in the moment before the end of a session changes the state
     assert "its connection was just lost" in upstream.unavailable().message
@@ -130,7 +130,7 @@ def test_a_published_name_finds_its_upstream() -> None:
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_only_a_name_that_nobody_has_may_be_that_of_a_server_without_prefix() -> None:
+def test_only_an_unowned_name_may_belong_to_a_server_without_a_prefix() -> None:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)

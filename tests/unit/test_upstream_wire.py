@@ -27,7 +27,7 @@ def ignore(*_: object) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("relay.results")
-async def test_a_notification_without_parameters_has_no_such_key() -> None:
+async def test_a_notification_without_parameters_has_no_params_key() -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     outgoing = StdinWriter(write_end, on_lost=lambda: None)
@@ -58,7 +58,7 @@ class UpstreamWithResource(Upstream):
 
 
 @pytest.mark.requirement("relay.uris")
-def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
+def test_an_unlisted_resource_is_routed_by_its_scheme() -> None:
     upstreams = [UpstreamWithResource("a", "demo://one"), UpstreamWithResource("b", "note://one")]
     routes = ResourceRoutes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)
     routes_by_uri = {uri: routes.find(uri) for uri in ("demo://two", "note://two", "other://two")}
@@ -82,5 +82,5 @@ def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
         ('Bearer scope="' + "=" * 8_000, None),
     ],
 )
-def test_a_parameter_of_a_challenge_is_found_beside_texts_that_look_like_one(scheme: str, scope: str | None) -> None:
+def test_a_parameter_of_a_challenge_is_found_among_similar_texts(scheme: str, scope: str | None) -> None:
     assert Challenge(403, (scheme,)).parameter("scope") == scope
