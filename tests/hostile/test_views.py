@@ -320,12 +320,12 @@ async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_nex
     (place.home / ".config" / "git").mkdir(parents=True)
     (place.home / ".config" / "git" / "config").symlink_to(place.ws / "gitconfig")
     (place.ws / "gitconfig").write_text("[core]\n\tattributesFile = ~/notes\n")
-    hidden = (str(place.home / "secretive" / ".netrc"),)
+    hidden_files = (str(place.home / "secretive" / ".netrc"),)
     command = (
         "linked; git config user.name; git status --porcelain new1; ls ~ ~/secretive ~/.local; "
         "cat ~/.local/bin/leak ~/.local/bin/through bin/leak ~/notes ../outside/file"
     )
-    result = await place.run(command, site=Site(str(place.home), hidden=hidden))
+    result = await place.run(command, site=Site(str(place.home), hidden=hidden_files))
     assert "SECRET" not in result.output
     assert result.output.splitlines()[:2] == ["data", "me"]
     words = result.output.split()

@@ -122,8 +122,10 @@ async def _(scene: Scene) -> None:
         await _check_good(client, tools, "beside")
         names = [name for name in tools.by_name if any(character in name for character in CONTROL)]
         check(not names, f"a name contains them: {names[:1]!r}")
-        described = [n for n, tool in tools.by_name.items() if any(c in str(tool.get("description")) for c in CONTROL)]
-        check(not described, f"{len(described)} descriptions contain them")
+        names_with_control_characters = [
+            n for n, tool in tools.by_name.items() if any(c in str(tool.get("description")) for c in CONTROL)
+        ]
+        check(not names_with_control_characters, f"{len(names_with_control_characters)} descriptions contain them")
 
 
 @case(GROUP, "questions", "an upstream's question arrives, and the answer comes back", "upstream")
