@@ -30,7 +30,7 @@ ERAS = pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 
 
 @pytest.fixture
-def company() -> Generator[ScriptedIssuer]:
+def issuer() -> Generator[ScriptedIssuer]:
     with scripted_issuer() as issuer:
         yield issuer
 
@@ -49,18 +49,18 @@ def entry(name: str) -> dict[str, Any]:
 @pytest.mark.requirement("oauth.scopes")
 @ERAS
 async def test_without_the_scope_to_read_nothing_readable_is_listed_or_read(
-    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer, mode: str
 ) -> None:
     (root / "AGENTS.md").write_text("remembered")
     todos = {"todos": [{"id": "1", "content": "hers", "status": "pending"}]}
-    async with served(root, tmp_path, company) as url:
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+    async with served(root, tmp_path, issuer) as url:
+        async with client_with(url, signed(issuer.base, {"scope": "read"}), mode) as client:
             assert not (await client.call_tool("todo_write", todos)).is_error
             assert "hers" in str(await client.read_resource("todo://list"))
             assert {str(resource.uri) for resource in (await client.list_resources()).resources} >= {"todo://list"}
             assert (await client.list_prompts()).prompts
             assert (await client.list_resource_templates()).resource_templates
-        async with client_with(url, signed(company.base, {"scope": "run"}), mode) as client:
+        async with client_with(url, signed(issuer.base, {"scope": "run"}), mode) as client:
             assert not (await client.list_resources()).resources
             assert not (await client.list_prompts()).prompts
             assert not (await client.list_resource_templates()).resource_templates
@@ -74,35 +74,35 @@ async def test_without_the_scope_to_read_nothing_readable_is_listed_or_read(
 @pytest.mark.requirement("oauth.scopes")
 @ERAS
 async def test_no_error_names_a_server_that_a_token_does_not_name_and_it_causes_no_ambiguity(
-    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer, mode: str
 ) -> None:
     servers = {name: entry(name) for name in ("docs", "bank", "till")}
-    async with served(root, tmp_path, company, mcpServers=servers) as url:
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs"}), mode) as client:
+    async with served(root, tmp_path, issuer, mcpServers=servers) as url:
+        async with client_with(url, signed(issuer.base, {"scope": "upstream:docs"}), mode) as client:
             assert str(root) not in (client.instructions or ""), "the client has no workspace"
             assert "from docs" in str(await client.read_resource("x://shared"))
             with pytest.raises(MCPError) as refusal:
                 await client.call_tool("refresh", {})
             assert "bank" not in f"{refusal.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
+        async with client_with(url, signed(issuer.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
             with pytest.raises(MCPError) as ambiguity:
                 await client.read_resource("x://shared")
             assert ambiguity.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
             with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refusal:
                 await client.call_tool("refresh", {})
             assert "till" not in f"{ambiguity.value.error} {refusal.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+        async with client_with(url, signed(issuer.base, {"scope": "read"}), mode) as client:
             with pytest.raises(MCPError, match="needs the scope upstream:"):
                 await client.read_resource("x://shared")
 
 
 @pytest.mark.requirement("oauth.scopes")
 async def test_a_client_that_may_run_commands_can_read_the_output_of_its_background_jobs(
-    root: Path, tmp_path: Path, company: ScriptedIssuer
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer
 ) -> None:
     async with (
-        served(root, tmp_path, company, permissions={"allow": ["Bash"]}) as url,
-        client_with(url, signed(company.base, {"scope": "run"})) as client,
+        served(root, tmp_path, issuer, permissions={"allow": ["Bash"]}) as url,
+        client_with(url, signed(issuer.base, {"scope": "run"})) as client,
     ):
         assert await names_of(client) == {
             *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job")
@@ -116,7 +116,7 @@ async def test_a_client_that_may_run_commands_can_read_the_output_of_its_backgro
 
 @pytest.mark.requirement("oauth.principals")
 async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
-    tmp_path: Path, company: ScriptedIssuer
+    tmp_path: Path, issuer: ScriptedIssuer
 ) -> None:
     (private := tmp_path / "private").mkdir()
     (private / "key.txt").write_text("a key")
@@ -126,13 +126,13 @@ async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
         del context
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(f"file://{private}"))])
 
-    oauth = {"issuer": company.base, "resource": RESOURCE, "principals": {"bob": {"workspace": [str(own)]}}}
+    oauth = {"issuer": issuer.base, "resource": RESOURCE, "principals": {"bob": {"workspace": [str(own)]}}}
     token = {"token": "t" * 30}
     (tmp_path / "token").write_text(token["token"])
     (tmp_path / "token").chmod(0o600)
     tokens = {"laptop": {"file": str(tmp_path / "token")}}
     config = write_config(tmp_path, {"http": {"oauth": oauth, "tokens": tokens}, "shell": {"sandbox": "off"}})
-    people = {name: signed(company.base, {"sub": name}) for name in ("alice", "bob")}
+    people = {name: signed(issuer.base, {"sub": name}) for name in ("alice", "bob")}
     async with serving(None, config) as url:
         for name, bearer_token in {**people, "laptop": token["token"]}.items():
             async with (
@@ -150,9 +150,9 @@ async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
 
 
 @pytest.mark.requirement("network.tokens")
-async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, company: ScriptedIssuer) -> None:
-    alice, bob = (signed(company.base, {"sub": name}) for name in ("alice", "bob"))
-    async with served(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:
+async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, issuer: ScriptedIssuer) -> None:
+    alice, bob = (signed(issuer.base, {"sub": name}) for name in ("alice", "bob"))
+    async with served(root, tmp_path, issuer) as url, httpx2.AsyncClient(base_url=url) as http:
         for request_tokens in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
             headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in request_tokens)]
             answer = await http.post("/mcp", json=INITIALIZE, headers=headers)

@@ -190,7 +190,7 @@ async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place:
 
 
 @pytest.mark.requirement("sandbox.network")
-async def test_a_pair_of_sockets_works_and_cannot_be_led_elsewhere(root: Path, home: Path) -> None:
+async def test_socket_pairs_work_except_those_that_could_connect_elsewhere(root: Path, home: Path) -> None:
     code = """
 import socket
 for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
@@ -207,7 +207,7 @@ except OSError as error:
 
 
 @pytest.mark.requirement("sandbox.network")
-async def test_without_network_nothing_is_reached_but_the_machine_itself(root: Path, home: Path) -> None:
+async def test_without_network_only_the_sandboxs_own_loopback_is_reached(root: Path, home: Path) -> None:
     code = """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
@@ -226,7 +226,7 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
 
 @pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("network", [Network.OWN_LOOPBACK, Network.HOST])
-async def test_a_server_of_this_machine_is_reached_only_with_its_network(
+async def test_a_server_on_this_machine_is_reached_only_with_the_machines_network(
     root: Path, home: Path, network: Network
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -277,7 +277,7 @@ async def test_no_process_outside_can_be_seen_or_killed(root: Path, home: Path) 
 
 
 @pytest.mark.requirement("sandbox.processes")
-async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path, home: Path) -> None:
+async def test_processes_that_a_command_leaves_behind_continue_and_can_be_ended(root: Path, home: Path) -> None:
     command = (
         f"setsid sleep 598 & (setsid setsid sleep 598 &) ; cp {shutil.which('sleep')} {root}/stays; {root}/stays 598 &"
     )
@@ -783,7 +783,7 @@ async def test_every_command_can_write_the_files_that_the_operator_names(auto_ru
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_the_temporary_folder_is_kept_between_commands_and_is_seen_by_no_other_client(
+async def test_the_temporary_folder_is_kept_between_commands_and_is_seen_by_nobody_else(
     root: Path, home: Path, tmp_path: Path
 ) -> None:
     private = tmp_path.resolve() / "private"
@@ -840,9 +840,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_the_r
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_the_tmp_of_a_command_that_only_reads_is_limited_while_it_runs(
-    root: Path, home: Path, tmp_path: Path
-) -> None:
+async def test_the_tmp_of_a_reading_command_is_limited_while_it_runs(root: Path, home: Path, tmp_path: Path) -> None:
     private = tmp_path.resolve() / "private"
     private.mkdir()
     sandbox = await sandbox_for(Site(home=str(home), temporary_bytes=1024**2))
@@ -859,7 +857,9 @@ async def test_the_tmp_of_a_command_that_only_reads_is_limited_while_it_runs(
 
 @pytest.mark.requirement("sandbox.roots")
 @pytest.mark.parametrize("target", ["/", "../../outside", "secrets"])
-async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, home: Path, target: str) -> None:
+async def test_nothing_runs_if_a_folder_is_swapped_for_a_link_before_the_mount(
+    root: Path, home: Path, target: str
+) -> None:
     repository(root / "vendor" / "x")
     (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
     spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
@@ -927,7 +927,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
 
 
 @pytest.mark.requirement("sandbox.git")
-async def test_python_works_with_pools_of_processes_and_environments(root: Path, home: Path) -> None:
+async def test_python_can_use_process_pools_and_virtual_environments(root: Path, home: Path) -> None:
     (root / "pool.py").write_text(
         "from concurrent.futures import ProcessPoolExecutor\n"
         "import multiprocessing\n"
@@ -944,7 +944,7 @@ async def test_python_works_with_pools_of_processes_and_environments(root: Path,
 
 @pytest.mark.requirement("sandbox.git")
 @pytest.mark.skipif(shutil.which("node") is None, reason="not run: node is not installed")
-async def test_node_starts_children(root: Path, home: Path) -> None:
+async def test_node_can_start_child_processes(root: Path, home: Path) -> None:
     (root / "child.js").write_text("process.send(42); process.disconnect()")
     (root / "main.js").write_text("require('child_process').fork('./child.js').on('message', m => console.log(m))")
     assert (await run_in_sandbox(home, "node main.js", root)).output.strip() == "42"
@@ -1002,21 +1002,21 @@ async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None
 
 @pytest.mark.requirement("sandbox.limits")
 @pytest.mark.skipif(not is_root(), reason="not run: only root needs a control group")
-async def test_root_cannot_start_processes_without_end(root: Path, home: Path) -> None:
+async def test_root_cannot_start_an_endless_number_of_processes(root: Path, home: Path) -> None:
     sandbox = await confinement(home)
     code = f"""
 import os, signal
-started = []
+pids = []
 try:
     for _ in range({GROUP_PROCESSES} + 50):
         pid = os.fork()
         if pid == 0:
             signal.pause()
-        started.append(pid)
+        pids.append(pid)
     print("no limit")
 except BlockingIOError:
-    print("stopped", len(started) <= {GROUP_PROCESSES})
-for pid in started:
+    print("stopped", len(pids) <= {GROUP_PROCESSES})
+for pid in pids:
     os.kill(pid, signal.SIGKILL)
 """
     spec = ProcessSpec(("/bin/bash", "-c", python(code)), str(root), command_environment({}, os.environ))
@@ -1173,7 +1173,9 @@ async def test_files_that_rules_protect_from_edits_stay_and_no_files_of_a_person
 @pytest.mark.requirement("sandbox.git")
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.requirement("sandbox.temporary")
-async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
+async def test_actions_that_a_person_allows_work_and_ordinary_git_commands_need_no_question(
+    root: Path, tmp_path: Path
+) -> None:
     await sandbox_for(Site(str(root)))
     repository(root)
     scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]

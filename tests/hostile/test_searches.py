@@ -130,7 +130,7 @@ async def test_the_options_of_a_ripgrep_configuration_file_are_ignored(root: Pat
 
 @pytest.fixture
 def deep(root: Path) -> Generator[Path]:
-    """A chain of folders deeper than the recursion limit, made without long paths; its last path has 3,000 bytes."""
+    """A chain of folders as deep as Python's recursion limit; the path of its end has about 2,500 bytes."""
     top = root / "deep"
     top.mkdir()
     _make_chain(top, ["d" if number % 2 else "dd" for number in range(DEEP)])

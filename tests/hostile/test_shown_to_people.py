@@ -1,4 +1,4 @@
-"""What a person sees is what is there: long lines, invisible characters, hosts that look like others."""
+"""Questions show people what is really there: long lines, invisible characters, hosts that look like others."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def test_the_names_of_metadata_servers_are_not_even_looked_up() -> None:
 @pytest.mark.requirement("web.addresses")
 @pytest.mark.parametrize("bad", ["::1", "127.0.0.1"])
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_one_private_address_among_public_ones_is_enough(bad: str, is_first: bool) -> None:
+async def test_one_private_address_among_public_ones_is_enough_for_a_refusal(bad: str, is_first: bool) -> None:
     addresses = [bad, "192.0.1.1"] if is_first else ["192.0.1.1", bad]
     async with web_server() as site:
         opener = UrlOpener(WebRules(allowed_ports=(site.port,)), NameServer({"site.test": addresses}))
@@ -251,7 +251,7 @@ def zeros(wbits: int, size: int = 64 << 20) -> bytes:
 
 @pytest.mark.requirement("web.caps")
 @pytest.mark.parametrize(("encoding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
-async def test_a_bomb_is_not_unpacked(encoding: str, wbits: int) -> None:
+async def test_a_decompression_bomb_is_not_unpacked(encoding: str, wbits: int) -> None:
     async with web_server({"/": answer(zeros(wbits), headers={"Content-Encoding": encoding})}) as site:
         response = await opener_for(site).open(WebRequest(site.url()))
     assert response.truncation is Truncation.RATIO
@@ -259,7 +259,7 @@ async def test_a_bomb_is_not_unpacked(encoding: str, wbits: int) -> None:
 
 
 @pytest.mark.requirement("web.caps")
-async def test_a_slow_bomb_that_keeps_to_the_ratio_is_cut_by_its_size() -> None:
+async def test_a_decompression_bomb_within_the_allowed_ratio_is_cut_at_the_size_limit() -> None:
     body = gzip.compress(os.urandom(400_000) + b"\0" * (20 << 20))
     async with web_server({"/": answer(body, headers={"Content-Encoding": "gzip"})}) as site:
         response = await opener_for(site).open(WebRequest(site.url()))
@@ -268,7 +268,7 @@ async def test_a_slow_bomb_that_keeps_to_the_ratio_is_cut_by_its_size() -> None:
 
 
 @pytest.mark.requirement("web.caps")
-async def test_a_body_without_end_is_cut() -> None:
+async def test_an_endless_body_is_cut() -> None:
     async with web_server({"/": drip(HEAD, b"x" * (1 << 16))}) as site:
         response = await opener_for(site, max_bytes=1 << 20).open(WebRequest(site.url()))
     assert response.truncation is Truncation.SIZE

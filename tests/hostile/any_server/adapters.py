@@ -69,7 +69,7 @@ class Answer:
 
     @property
     def says_no(self) -> bool:
-        """Whether it says that the call did not do what was asked."""
+        """Whether the answer says that the call did not do what was asked."""
         return self.is_error or bool(re.search("not|error|fail|reject|refus|expected|empty", self.text, re.IGNORECASE))
 
     @property

@@ -104,7 +104,7 @@ async def _(scene: Scene) -> None:
     first, second = scene.file("a.txt", "one\n"), scene.file("b.txt", "two\n")
     person = scene.answer_with(accept)
     await scene.call("write", path=first, content="changed\n")
-    check(len(person.questions) == 1, f"asked {len(person.questions)} times")
+    check(len(person.questions) == 1, f"the person was asked {len(person.questions)} times")
     person = scene.answer_with(decline)
     await scene.call("write", path=second, content="changed\n")
     check(person.questions, "nobody was asked about the second file")
@@ -130,7 +130,7 @@ async def _(scene: Scene) -> None:
     path = scene.inside / "deep" / "named.txt"
     await scene.call("write", path=path, content="the new text\n")
     text = "\n".join(scene.connection.person.messages)
-    check(str(path) in text and "the new text" in text, f"it says {text[:120]!r}")
+    check(str(path) in text and "the new text" in text, f"the question says {text[:120]!r}")
 
 
 @case(
@@ -173,7 +173,7 @@ async def _(scene: Scene) -> None:
         path = scene.inside / name
         await scene.call("write", path=path, content="{}\n")
         check(not path.exists(), f"{name} was written")
-    check(len(person.questions) == 3, f"asked {len(person.questions)} times about three such files")
+    check(len(person.questions) == 3, f"the person was asked {len(person.questions)} times about three such files")
 
 
 @case(GROUP, "not asked", "reading and searching run without a question", "read", says_no=True)
@@ -184,5 +184,5 @@ async def _(scene: Scene) -> None:
     for use, arguments in calls:
         if scene.tools.has(use):
             answers.append(await scene.call(use, path=path if use == "read" else scene.inside, **arguments))
-    check(not scene.connection.person.questions, f"asked {len(scene.connection.person.questions)} times")
+    check(not scene.connection.person.questions, f"the person was asked {len(scene.connection.person.questions)} times")
     check(not any(answer.is_error for answer in answers), "one of the calls failed")

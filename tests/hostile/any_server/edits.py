@@ -81,7 +81,7 @@ async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "one\ntwo\nthree\n")
     await scene.call("read", path=path)
     answer = await scene.call("edit", path=path, old="two", new=new)
-    check(path.read_text() == f"one\n{new}\nthree\n", f"it became {path.read_text()!r}: {excerpt(answer)}")
+    check(path.read_text() == f"one\n{new}\nthree\n", f"the text became {path.read_text()!r}: {excerpt(answer)}")
 
 
 @case(GROUP, "mode", "a file keeps its mode", "read", "edit", "write")

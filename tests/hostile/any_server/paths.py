@@ -182,7 +182,7 @@ async def _(scene: Scene) -> None:
         with suppress(OSError):
             Path(os.fsdecode(os.fsencode(scene.inside) + b"/" + name)).touch()
     answer = await scene.call("list", path=scene.inside)
-    check("plain.txt" in answer.text, f"the list fails: {excerpt(answer)}")
+    check("plain.txt" in answer.text, f"the list does not show the plain name: {excerpt(answer)}")
     check("\x1b" not in answer.text and "\u202e" not in answer.text, "control characters of names are passed on")
     check("\ntwo" not in answer.text and "two\nlines" not in answer.text, "one name takes two lines")
 

@@ -19,7 +19,7 @@ ENDS_WITHIN = 10.0
 @case(GROUP, "errors", "an unknown method and an unknown tool are errors")
 async def _(scene: Scene) -> None:
     unknown = await scene.connection.request("no/such/method", {})
-    check(unknown.get("error", {}).get("code") == -32601, f"an unknown method: {str(unknown)[:120]}")
+    check(unknown.get("error", {}).get("code") == -32601, f"an unknown method was answered with {str(unknown)[:120]}")
     answer = await scene.call_named("no_such_tool", {})
     check(answer.is_error, f"an unknown tool is not an error: {excerpt(answer)}")
 
@@ -111,12 +111,12 @@ async def _(scene: Scene) -> None:
     names = [tool["name"] for tool in tools]
     check(len(names) == len(set(names)), "a name is listed twice")
     wrong = [tool["name"] for tool in tools if object_at(tool, "inputSchema").get("type") != "object"]
-    check(not wrong, f"the schema is not of an object: {wrong[:3]}")
+    check(not wrong, f"these tools have a schema that is not of an object: {wrong[:3]}")
 
 
 @case(GROUP, "output", "standard output carries only protocol messages", "pipes")
 async def _(scene: Scene) -> None:
-    check(not scene.connection.invalid_lines, f"it also printed: {scene.connection.invalid_lines[:2]}")
+    check(not scene.connection.invalid_lines, f"it also printed {scene.connection.invalid_lines[:2]}")
 
 
 async def with_new_server(scene: Scene, act: Callable[[Connection], object]) -> None:

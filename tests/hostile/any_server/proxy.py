@@ -121,11 +121,14 @@ async def _(scene: Scene) -> None:
         tools = await tools_of(client)
         await _check_good(client, tools, "beside")
         names = [name for name in tools.by_name if any(character in name for character in CONTROL)]
-        check(not names, f"a name contains them: {names[:1]!r}")
+        check(not names, f"a name contains control characters: {names[:1]!r}")
         names_with_control_characters = [
             n for n, tool in tools.by_name.items() if any(c in str(tool.get("description")) for c in CONTROL)
         ]
-        check(not names_with_control_characters, f"{len(names_with_control_characters)} descriptions contain them")
+        check(
+            not names_with_control_characters,
+            f"{len(names_with_control_characters)} descriptions contain control characters",
+        )
 
 
 @case(GROUP, "questions", "an upstream's question arrives, and the answer comes back", "upstream")

@@ -104,12 +104,12 @@ class Lab:
 
     @property
     def outside(self) -> Path:
-        """The folder beside the workspace."""
+        """The folder next to the workspace."""
         return self.base / "out"
 
     @property
     def sibling(self) -> Path:
-        """The folder whose name begins like the workspace's."""
+        """A folder whose name begins with the workspace's."""
         return self.workspace.with_name(f"{self.workspace.name}-evil")
 
     @property

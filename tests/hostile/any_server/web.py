@@ -117,8 +117,8 @@ async def check_redirects(scene: Scene, places: Sequence[str]) -> None:
     scene.visits.clear()
     for page in places:
         await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{page}", wait=60)
-    check("/secret" not in scene.visits, "it was followed to another host of this machine")
-    check(scene.visits.count("/circle") < 30, "a circle was followed more than 30 times")
+    check("/secret" not in scene.visits, "the redirect was followed to another host of this machine")
+    check(scene.visits.count("/circle") < 30, "a loop was followed more than 30 times")
 
 
 add_cases(
