@@ -1,4 +1,4 @@
-"""An upstream over stdio, without the SDK, whose tools give results as long as the call says; it speaks the handshake.
+"""An upstream over stdio, without the SDK, whose calls choose the length of their results; it speaks the handshake era.
 
 python large_upstream.py
 """
@@ -34,8 +34,8 @@ def text(value: str) -> Json:
 
 
 def rows(count: int) -> list[Json]:
-    found = [{"id": number, "note": f'row {number}, with a "quote", [brackets] and \\'} for number in range(count)]
-    return [*found, {"id": count, "note": NEEDLE}]
+    records = [{"id": number, "note": f'row {number}, with a "quote", [brackets] and \\'} for number in range(count)]
+    return [*records, {"id": count, "note": NEEDLE}]
 
 
 def result_of(name: str, count: int) -> Json:
