@@ -11,7 +11,7 @@ import pytest
 from server.clients.client_request import TokenRefusedError
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer
-from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, signed
+from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, sign_token
 from tests.scripted_issuer import JWK, KEYS, METADATA, ScriptedIssuer, scripted_issuer
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def checking(issuer: ScriptedIssuer, **more: Any) -> Issuer:
 async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
     issuer: ScriptedIssuer, name: str, size: int
 ) -> None:
-    token, checks = signed(issuer.base, {name: size}), checking(issuer)
+    token, checks = sign_token(issuer.base, {name: size}), checking(issuer)
     if (name == "exp") == (size > 0):
         assert (await checks.principal_with(token)).unique_name == f"{issuer.base} alice"
     else:
@@ -93,11 +93,11 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     monkeypatch.setattr("server.transports.issuer.FETCH_SECONDS", 0.0)
     monkeypatch.setattr("server.transports.issuer.KEYS_SECONDS", 0.0)
     checks = checking(issuer)
-    await checks.principal_with(signed(issuer.base))
+    await checks.principal_with(sign_token(issuer.base))
     issuer.responses["/moved"] = issuer.responses.pop(KEYS)
     issuer.responses[METADATA]["jwks_uri"] = f"{issuer.base}/moved"
     issuer.responses["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
-    renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
+    renamed = sign_token(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
     assert (await refusal(checks, renamed)).status == 503  # where they were there are none
     assert (await checks.principal_with(renamed)).unique_name == f"{issuer.base} bob"
 
@@ -116,12 +116,12 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
 async def test_people_are_called_by_what_few_can_choose_themselves(
     issuer: ScriptedIssuer, said: dict[str, Any], name: str
 ) -> None:
-    assert (await checking(issuer).principal_with(signed(issuer.base, said))).readable_name == name
+    assert (await checking(issuer).principal_with(sign_token(issuer.base, said))).readable_name == name
 
 
 @pytest.mark.requirement("oauth.keys")
 async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
-    token = signed(issuer.base, headers={"kid": ""})
+    token = sign_token(issuer.base, headers={"kid": ""})
     assert (await checking(issuer).principal_with(token)).unique_name == f"{issuer.base} alice"
     issuer.responses[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
     assert (await refusal(checking(issuer), token)).status == 401
@@ -146,7 +146,7 @@ async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_se
 async def test_keys_that_are_none_let_nobody_in(issuer: ScriptedIssuer, keys: list[Any]) -> None:
     issuer.responses[KEYS] = {"keys": keys}
     with pytest.raises(TokenRefusedError) as refused:
-        await checking(issuer).principal_with(signed(issuer.base))
+        await checking(issuer).principal_with(sign_token(issuer.base))
     assert refused.value.status == 503
 
 
@@ -156,4 +156,4 @@ async def test_keys_are_taken_from_no_address_that_others_could_answer_for(
     issuer: ScriptedIssuer, address: object
 ) -> None:
     issuer.responses[METADATA]["jwks_uri"] = address
-    assert (await refusal(checking(issuer), signed(issuer.base))).status == 503
+    assert (await refusal(checking(issuer), sign_token(issuer.base))).status == 503

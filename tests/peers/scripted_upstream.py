@@ -4,8 +4,8 @@ python scripted_upstream.py '{"name": "a", "era": "handshake"|"modern", "capabil
 
 The orders may have:
 
-- `answers`: the result of each method, or, for requests with a URI, the result for each URI; a missing one is refused
-  with -32602.
+- `answers`: the result of each method, or, for requests with a URI, the result for each URI. Common methods have
+  default results; other methods and unknown URIs are refused with -32602.
 - `errors` and `results`: the error or the result of each tool. Other tools return, as JSON, the server's name, the
   parameters and headers of the call, and the parameters of `initialize`.
 - `tale`: a file to which the method of each message is appended as a line.

@@ -19,7 +19,7 @@ from tests.chromium import chromium_browser
 from tests.harness import text_of
 from tests.interaction.login.pages import LinkCollector, http_server, link_from_call, record_call
 from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene
-from tests.interaction.network.test_access_tokens import RESOURCE, signed
+from tests.interaction.network.test_access_tokens import RESOURCE, sign_token
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until
 
@@ -140,7 +140,7 @@ async def test_the_page_names_a_user_of_an_issuer_by_a_familiar_claim_and_by_the
         async with http_server(scene, tmp_path, http={"oauth": oauth}) as our_server:
             for number, (claims, name) in enumerate(claims_and_names):
                 token_claims = {"sub": f"{subject}{number}", "scope": "read upstream:*", **claims}
-                client = await our_server.client_with(signed(company.base, token_claims), HANDSHAKE)
+                client = await our_server.client_with(sign_token(company.base, token_claims), HANDSHAKE)
                 page = await page_of(browser, await link_from_call(scene, client), **PHONE)
                 definitions = await page.get_by_role("definition").all_inner_texts()
                 raw = f"{company.base} {subject}{number}"

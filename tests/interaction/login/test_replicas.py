@@ -54,7 +54,7 @@ class Replicas:
 
     async def url(self, name: str) -> str:
         """Wait until a server listens, and return its URL."""
-        return (await anyio.to_thread.run_sync(self.programs[name].said, SERVING))[1]
+        return (await anyio.to_thread.run_sync(self.programs[name].wait_for_output, SERVING))[1]
 
     @asynccontextmanager
     async def client(self, name: str) -> AsyncGenerator[Client]:

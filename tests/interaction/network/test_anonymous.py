@@ -1,4 +1,4 @@
-"""Clients of 2026-07-28 without a token cannot be told apart: nothing that belongs to a person is kept for them."""
+"""Clients of 2026-07-28 without a token cannot be told apart, so the server keeps no personal state for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("network.anonymous")]
 
 
 class Person:
-    """Answers with `always` wherever that is offered, and remembers what was offered."""
+    """Answers each question with `once`, and records the choices that were offered."""
 
     def __init__(self) -> None:
         self.offered: list[list[str]] = []
@@ -35,8 +35,8 @@ async def test_no_answer_lasts(connect: Connect, place: Path) -> None:
     person = Person()
     async with connect(elicitation_callback=person) as client:
         for name in ("a.txt", "b.txt"):
-            written = await client.call_tool("write_file", {"file_path": str(place / name), "content": "x"})
-            assert not written.is_error
+            result = await client.call_tool("write_file", {"file_path": str(place / name), "content": "x"})
+            assert not result.is_error
     assert person.offered == [["once", "deny"], ["once", "deny"]]
 
 
@@ -50,12 +50,12 @@ async def test_what_was_read_is_not_remembered_but_a_digest_is_held_against_the_
     async with connect(UNASKED) as client:
         await client.call_tool("read_file", {"file_path": str(file)})
         file.write_text("one and more\n")
-        stale = {**edit, "expected_sha256": sha256(b"one\n").hexdigest()}
-        refused = await client.call_tool("edit", stale)
-        assert refused.is_error
-        assert "[file_changed_since_read]" in text_of(refused)
-        fresh = {**edit, "expected_sha256": sha256(b"one and more\n").hexdigest()}
-        assert not (await client.call_tool("edit", fresh)).is_error
+        stale_edit = {**edit, "expected_sha256": sha256(b"one\n").hexdigest()}
+        refusal = await client.call_tool("edit", stale_edit)
+        assert refusal.is_error
+        assert "[file_changed_since_read]" in text_of(refusal)
+        fresh_edit = {**edit, "expected_sha256": sha256(b"one and more\n").hexdigest()}
+        assert not (await client.call_tool("edit", fresh_edit)).is_error
         file.write_text("one again\n")
         assert not (await client.call_tool("edit", edit)).is_error
     assert file.read_text() == "two again\n"
@@ -65,11 +65,11 @@ async def test_what_was_read_is_not_remembered_but_a_digest_is_held_against_the_
 async def test_there_are_no_background_jobs_and_the_refusal_says_why(connect: Connect, place: Path) -> None:
     command = {"command": "touch made", "directory": str(place), "is_background": True}
     async with connect(UNASKED) as client:
-        refused = await client.call_tool("run_shell_command", command)
-        assert refused.is_error
-        assert "it has no session" in text_of(refused)
-        listed = await client.call_tool("list_background_jobs", {})
-        assert "touch made" not in text_of(listed)
+        refusal = await client.call_tool("run_shell_command", command)
+        assert refusal.is_error
+        assert "it has no session" in text_of(refusal)
+        jobs = await client.call_tool("list_background_jobs", {})
+        assert "touch made" not in text_of(jobs)
     assert not (place / "made").exists()
 
 
@@ -86,6 +86,6 @@ async def test_plan_mode_stays(connect: Connect, place: Path) -> None:
 async def test_no_todo_list_is_kept(connect: Connect) -> None:
     todos = [{"id": "1", "content": "Read", "status": "pending"}]
     async with connect() as client:
-        written = await client.call_tool("todo_write", {"todos": todos})
-        assert (written.structured_content or {})["kept"] is False
+        result = await client.call_tool("todo_write", {"todos": todos})
+        assert (result.structured_content or {})["kept"] is False
         assert "todo://list" not in {resource.uri for resource in (await client.list_resources()).resources}

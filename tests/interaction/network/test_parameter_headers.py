@@ -1,4 +1,4 @@
-"""Arguments that a call of the 2026-07-28 revision repeats as headers, for those between client and server."""
+"""Arguments that a call of 2026-07-28 repeats as headers, for proxies between the client and the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.app import App
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.harness import MODERN
-from tests.interaction.network.test_sessions import ACCEPT, Served, served
+from tests.interaction.network.test_sessions import ACCEPT, InProcessServer, in_process_server
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_results import ToolResult
 
@@ -34,12 +34,12 @@ async def answer(tool: object, arguments: Mapping[str, Any], context: ToolContex
 
 
 def publish(app: App, schema: Mapping[str, Any]) -> None:
-    """Let a server behind this one have one tool, with these parameters."""
+    """Replace the tools of an upstream by one tool with this schema."""
     tool = DiscoveredMCPTool("up", "up__run", {"name": "run", "inputSchema": schema}, trusted=True, call=answer)
     app.registry.replace_source("up", [tool])
 
 
-async def run(server: Served, header: str | None) -> httpx2.Response:
+async def run(server: InProcessServer, header: str | None) -> httpx2.Response:
     """Call the tool with one argument, and perhaps its header."""
     headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__run"}
     if header is not None:
@@ -51,16 +51,16 @@ async def run(server: Served, header: str | None) -> httpx2.Response:
 
 @pytest.mark.requirement("http.statuses")
 async def test_a_call_whose_headers_and_arguments_differ_is_refused(root: Path) -> None:
-    async with served(root) as server:
+    async with in_process_server(root) as server:
         publish(server.app, REPEATED)
-        # The first call is the one before which nothing is known.
+        # Before the first call, the server knows nothing about the tool's headers.
         for _ in range(2):
             assert [(await run(server, header)).status_code for header in ("south", None, "north")] == [400, 400, 200]
 
 
 @pytest.mark.requirement("http.statuses")
 async def test_what_is_compared_changes_with_the_tools(root: Path) -> None:
-    async with served(root) as server:
+    async with in_process_server(root) as server:
         for schema, status in ((PLAIN, 200), (REPEATED, 400), (PLAIN, 200)):
             publish(server.app, schema)
             assert [(await run(server, None)).status_code for _ in range(2)] == [status] * 2
@@ -76,7 +76,7 @@ async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
         methods.append(ctx.method)
         return await call_next(ctx)
 
-    async with served(root) as server:
+    async with in_process_server(root) as server:
         publish(server.app, REPEATED)
         server.app.table.middleware.insert(0, noting)
         for _ in range(3):

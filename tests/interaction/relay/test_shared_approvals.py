@@ -72,12 +72,12 @@ class Servers:
         program = self._programs[name]
         assert await anyio.to_thread.run_sync(program.end) == 0, program.text()
         program.start()
-        await anyio.to_thread.run_sync(program.said, SERVING, 2)
+        await anyio.to_thread.run_sync(program.wait_for_output, SERVING, 2)
 
     @asynccontextmanager
     async def client(self, name: str, era: str, answer: Answer | None = None) -> AsyncGenerator[WireClient]:
         """A client of one of them, which cannot be asked unless it has an answer."""
-        url = (await anyio.to_thread.run_sync(self._programs[name].said, SERVING))[1]
+        url = (await anyio.to_thread.run_sync(self._programs[name].wait_for_output, SERVING))[1]
         capabilities: Json = {} if answer is None else {"elicitation": {}}
         async with client_on(http_transport(f"{url}/mcp"), era, capabilities, answer) as client:
             yield client
