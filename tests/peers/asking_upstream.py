@@ -87,7 +87,7 @@ class Upstream(Server[Any]):
         self.era = era
         self._changes = 0
         self._description = "Whatever."
-        self._watched: dict[str, list[Any]] = {}
+        self._subscribers: dict[str, list[Any]] = {}
         self._roots: list[Json] = []
         self._background: set[asyncio.Future[None]] = set()
         self.middleware.clear()
@@ -176,11 +176,11 @@ class Upstream(Server[Any]):
     async def _on_resources_subscribe(self, ctx: Any, params: Json) -> Json:
         if Path(os.environ.get("REFUSES_WHERE", "/nowhere")).exists():
             raise MCPError(code=-32602, message="not here")
-        self._watched.setdefault(params["uri"], []).append(ctx.session._connection)
+        self._subscribers.setdefault(params["uri"], []).append(ctx.session._connection)
         return {}
 
     async def _on_resources_unsubscribe(self, ctx: Any, params: Json) -> Json:
-        self._watched[params["uri"]].remove(ctx.session._connection)
+        self._subscribers[params["uri"]].remove(ctx.session._connection)
         return {}
 
     async def _on_logging_setLevel(self, ctx: Any, params: Json) -> Json:  # noqa: N802 - the method's name
@@ -337,7 +337,7 @@ class Upstream(Server[Any]):
         if ctx.protocol_version == "2026-07-28":
             await self.bus.publish(ResourceUpdated(uri))
             return text_of("?")
-        watchers = self._watched.get(uri, [])
+        watchers = self._subscribers.get(uri, [])
         for connection in watchers:
             await connection.notify("notifications/resources/updated", {"uri": uri, "x-unknown": 1})
         return text_of(str(len(watchers)))

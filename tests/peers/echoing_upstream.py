@@ -101,10 +101,10 @@ def serve_http(port: int) -> None:
             if self.path != "/sse":
                 self.head(405, "text/plain", 0)
                 return
-            writing, address = threading.Lock(), f"/messages/{id(self)}"
+            write_lock, address = threading.Lock(), f"/messages/{id(self)}"
 
             def say(message: Json) -> None:
-                with writing:
+                with write_lock:
                     self.event("message", json.dumps(message))
 
             self.head(200, "text/event-stream", None)

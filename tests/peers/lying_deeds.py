@@ -24,7 +24,7 @@ class Mouth(Protocol):
         ...
 
     def ask(self, method: str, answer: Json) -> None:
-        """Ask the client a question; over stdio, `answer` follows with the response as its text, and over HTTP never."""
+        """Ask the client a question; over stdio, `answer` follows with the response as its text; over HTTP, never."""
         ...
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.peers.lying_deeds import LONG, NEVER, PHASES, QUESTIONS, Json, Liar, answer_message, note
 
-WRITING = threading.RLock()
+WRITE_LOCK = threading.RLock()
 """Held while an event is written, because the answers to several requests may share one stream"""
 
 
@@ -173,14 +173,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def event(self, name: str, data: str) -> None:
-        with WRITING:
+        with WRITE_LOCK:
             self.chunk(f"event: {name}\ndata: {data}\n\n".encode())
 
     def say(self, message: Json) -> None:
         self.event("message", json.dumps({"jsonrpc": "2.0", **message}))
 
     def raw(self, pieces: Iterable[bytes]) -> None:
-        with WRITING:
+        with WRITE_LOCK:
             self.chunk(b"event: message\ndata: ")
             for piece in pieces:
                 self.chunk(piece)

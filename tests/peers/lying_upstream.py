@@ -24,7 +24,7 @@ class Pipe:
     """Standard output, and the answers that wait for the client's response to a question."""
 
     def __init__(self) -> None:
-        self.waiting: list[Json] = []
+        self.pending_answers: list[Json] = []
 
     def raw(self, pieces: Iterable[bytes]) -> None:
         out = sys.stdout.buffer
@@ -38,7 +38,7 @@ class Pipe:
         self.raw([json.dumps({"jsonrpc": "2.0", **message}).encode()])
 
     def ask(self, method: str, answer: Json) -> None:
-        self.waiting.append(answer)
+        self.pending_answers.append(answer)
         self.say({"id": "asked", "method": method, "params": QUESTIONS[method]})
 
 
@@ -48,10 +48,10 @@ def over_stdio(liar: Liar) -> None:
         do_deed(deed, {"id": 0}, {}, pipe)
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
-        if message.get("id") == "asked" and pipe.waiting:
+        if message.get("id") == "asked" and pipe.pending_answers:
             note(f"asked {json.dumps(message.get('result', message.get('error')))}")
             content = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
-            pipe.say({**pipe.waiting.pop(), "result": {"content": [content]}})
+            pipe.say({**pipe.pending_answers.pop(), "result": {"content": [content]}})
             continue
         answer_message(liar, message, pipe)
         if "method" not in message:

@@ -33,7 +33,7 @@ def say(message: Json) -> None:
     sys.stdout.flush()
 
 
-class Noting:
+class NotingServer:
     """The server: the noted methods, and the held requests."""
 
     def __init__(self, era: str, held_methods: list[str]) -> None:
@@ -43,7 +43,7 @@ class Noting:
         self.noted_methods: list[str] = []
         self.is_watched = False
         self.is_refusing = False
-        self.listening: Any = None
+        self.subscription_id: Any = None
 
     def take(self, message: Json) -> None:
         method: str = message.get("method", "")
@@ -75,7 +75,7 @@ class Noting:
                 time.sleep(60)
 
     def listen(self, identity: Any, notifications: Json) -> None:
-        self.listening = identity
+        self.subscription_id = identity
         self.is_watched = URI in notifications.get("resourceSubscriptions", ())
         params = {"_meta": {SUBSCRIPTION: identity}, "notifications": notifications}
         say({"method": "notifications/subscriptions/acknowledged", "params": params})
@@ -104,7 +104,7 @@ class Noting:
 
     def call(self, tool: str) -> Any:
         if tool == "touch" and self.is_watched:
-            meta = {"_meta": {SUBSCRIPTION: self.listening}} if self.is_modern else {}
+            meta = {"_meta": {SUBSCRIPTION: self.subscription_id}} if self.is_modern else {}
             say({"method": "notifications/resources/updated", "params": {"uri": URI, **meta}})
         if tool in ("release", "refuse"):
             self.is_refusing = tool == "refuse"
@@ -115,6 +115,6 @@ class Noting:
 
 
 if __name__ == "__main__":
-    noting = Noting(sys.argv[1], sys.argv[2:])
+    server = NotingServer(sys.argv[1], sys.argv[2:])
     for line in sys.stdin:
-        noting.take(json.loads(line))
+        server.take(json.loads(line))

@@ -53,7 +53,7 @@ class Gate:
         self._paths: Counter[str] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._tokens: dict[str, None] = {}
-        self._refused: set[str] = set()
+        self._refused_tokens: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or pass it to the server."""
@@ -81,10 +81,10 @@ class Gate:
         if path == "/counts":
             return JSONResponse({"paths": self._paths, "outcomes": self._outcomes, "tokens": list(self._tokens)})
         if path == "/refuse":
-            self._refused |= set(self._tokens)
+            self._refused_tokens |= set(self._tokens)
             return Response()
         if path == "/reset":
-            for record in (self._paths, self._outcomes, self._tokens, self._refused):
+            for record in (self._paths, self._outcomes, self._tokens, self._refused_tokens):
                 record.clear()
             return Response()
         self._paths[path] += 1
@@ -109,7 +109,7 @@ class Gate:
         if not token:
             return self._challenge(401, "unauthorized")
         self._tokens[token] = None
-        if token in self._refused:
+        if token in self._refused_tokens:
             return self._challenge(401, "unauthorized", error="invalid_token")
         try:
             claims = jwt.decode(

@@ -78,7 +78,7 @@ class SearchServer:
         self.misbehave: Misbehaviour | None = None
         self.closed = asyncio.Event()
         self.authority = ""
-        self._serving: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def only(self) -> Received:
@@ -94,21 +94,21 @@ class SearchServer:
         """Serve one connection."""
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        self._tasks.add(task)
         try:
             await self._answer(reader, writer)
         finally:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
-            self._serving.discard(task)
+            self._tasks.discard(task)
 
     async def end(self) -> None:
         """Cancel all connections that are still open, and wait until they are closed."""
-        for task in tuple(self._serving):
+        for task in tuple(self._tasks):
             task.cancel()
-        while self._serving:
-            await asyncio.wait(tuple(self._serving))
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -126,15 +126,15 @@ class SearchServer:
 @asynccontextmanager
 async def search_server() -> AsyncGenerator[SearchServer]:
     """Run a server on a free port."""
-    serving = SearchServer()
-    server = await asyncio.start_server(serving.serve, "127.0.0.1", 0)
+    site = SearchServer()
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    serving.authority = f"{host}:{port}"
+    site.authority = f"{host}:{port}"
     try:
-        yield serving
+        yield site
     finally:
         server.close()
-        await serving.end()
+        await site.end()
         await server.wait_closed()
 
 

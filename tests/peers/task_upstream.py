@@ -87,13 +87,13 @@ class TaskServer:
         self.tasks: dict[str, Json] = {}
         self.labels: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
-        self.keeping = set[str]()
+        self.sticky_tasks = set[str]()
         self.troubles: dict[tuple[str, str], list[Json | None]] = {}
         self.stop_reading: Callable[[], None] = lambda: None
         self.requests: list[Json] = []
         self.streams: list[tuple[Any, list[str], Tell]] = []
         self._numbers = itertools.count(1)
-        self._running = set[asyncio.Task[None]]()
+        self._runs = set[asyncio.Task[None]]()
 
     async def answer(self, message: Json, name: str | None, tell: Tell) -> Json:
         """Answer a request; `name` is its `Mcp-Name` header, if there are headers."""
@@ -178,7 +178,7 @@ class TaskServer:
                 del self.tasks[self.labels[arguments["label"]]]
                 return text_of("forgotten")
             case "keep":
-                self.keeping.add(self.labels[arguments["label"]])
+                self.sticky_tasks.add(self.labels[arguments["label"]])
                 return text_of("kept")
             case "trouble":
                 self.troubles[self.labels[arguments["label"]], arguments["method"]] = arguments["errors"]
@@ -216,9 +216,9 @@ class TaskServer:
         if name != "manual":
             answer = fields_of(fields_of(params.get("inputResponses")).get("who"))
             person = str(fields_of(answer.get("content")).get("name"))
-            running = asyncio.create_task(self.run(name, task, arguments, person))
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
+            run = asyncio.create_task(self.run(name, task, arguments, person))
+            self._runs.add(run)
+            run.add_done_callback(self._runs.discard)
         return creation
 
     async def run(self, name: str, task: Json, arguments: Json, person: str) -> None:
@@ -240,7 +240,7 @@ class TaskServer:
                 await self.change(task, status="input_required", inputRequests=questions)
 
     async def update(self, task: Json, responses: Json) -> None:
-        if task["taskId"] in self.keeping:
+        if task["taskId"] in self.sticky_tasks:
             return
         questions = fields_of(task.get("inputRequests"))
         valid_responses = {key: response for key, response in responses.items() if key in questions}
@@ -282,8 +282,8 @@ async def over_stdio() -> None:
     server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
-    reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    server.stop_reading = reading.pause_reading
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    server.stop_reading = transport.pause_reading
     open_requests: dict[Any, asyncio.Task[None]] = {}
 
     async def say(message: Json) -> None:
@@ -296,8 +296,8 @@ async def over_stdio() -> None:
     while line := await reader.readline():
         message = json.loads(line)
         if message.get("method") == "notifications/cancelled":
-            if (running := open_requests.pop(message["params"]["requestId"], None)) is not None:
-                running.cancel()
+            if (request_task := open_requests.pop(message["params"]["requestId"], None)) is not None:
+                request_task.cancel()
         elif "id" in message and "method" in message:
             open_requests[message["id"]] = asyncio.create_task(answer(message))
 
@@ -328,12 +328,12 @@ def over_http() -> None:
 
     async def events(server: TaskServer, message: Json) -> AsyncGenerator[str]:
         queue = asyncio.Queue[Json]()
-        listening = asyncio.create_task(server.answer(message, None, queue.put))
+        listener_task = asyncio.create_task(server.answer(message, None, queue.put))
         try:
             while True:
                 yield f"event: message\ndata: {json.dumps(await queue.get())}\n\n"
         finally:
-            listening.cancel()
+            listener_task.cancel()
 
     app = Starlette(routes=[Route("/{path:path}", endpoint=take, methods=["GET", "POST", "DELETE"])])
     config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")

@@ -136,7 +136,7 @@ class SseLane(Lane):
         super().__init__(name, token, roots)
         self._stream = stream
         self._wire = wire
-        self._heard: AsyncIterator[tuple[str, str]] | None = None
+        self._events: AsyncIterator[tuple[str, str]] | None = None
         self._endpoint = ""
 
     async def begin(self, revision: str) -> None:
@@ -145,7 +145,7 @@ class SseLane(Lane):
         events = self._stream.events(head)
         name, self._endpoint = await anext(events)
         assert name == "endpoint"
-        self._heard = events
+        self._events = events
         await self._say(initialize(revision, CAPABILITIES))
         assert (await self._next())["id"] == 0
         await self._say(INITIALIZED)
@@ -158,8 +158,8 @@ class SseLane(Lane):
         return self._result(identity, message)
 
     async def _next(self) -> Message:
-        assert self._heard is not None
-        return json.loads((await anext(self._heard))[1])
+        assert self._events is not None
+        return json.loads((await anext(self._events))[1])
 
     async def _say(self, message: Message) -> None:
         head = await post(self._wire, self._endpoint, message, self.headers)

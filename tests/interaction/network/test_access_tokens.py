@@ -132,7 +132,7 @@ async def names_of(client: Client) -> set[str]:
 
 
 @pytest.mark.requirement("oauth.tokens")
-async def test_a_token_of_the_issuer_tells_who_it_is_and_what_it_gives(company: AuthorizationServer) -> None:
+async def test_a_token_of_the_issuer_tells_the_principal_and_the_rights(company: AuthorizationServer) -> None:
     issuer = issuer_of(company)
     alice = await issuer.principal_with(token_of(company, "alice", "read run"))
     assert alice.unique_name == f"{company.base} alice"
@@ -148,16 +148,16 @@ SOON, PAST = 86_400, -120  # seconds from the import of this module, which may b
 BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "expired": ({"exp": time.time() + PAST}, {}, "expired"),
     "without an end": ({"exp": None}, {}, "not valid"),
-    "with an end in words": ({"exp": str(time.time() + SOON)}, {}, "not valid"),
-    "without an end in sight": ({"exp": math.inf}, {}, "not valid"),
+    "with an end as a string": ({"exp": str(time.time() + SOON)}, {}, "not valid"),
+    "with an infinite end": ({"exp": math.inf}, {}, "not valid"),
     "not valid yet": ({"nbf": time.time() + SOON}, {}, "not valid"),
-    "of tomorrow": ({"iat": time.time() + SOON}, {}, "not valid"),
-    "of nobody knows when": ({"iat": "today"}, {}, "not valid"),
+    "issued tomorrow": ({"iat": time.time() + SOON}, {}, "not valid"),
+    "issued at a time in words": ({"iat": "today"}, {}, "not valid"),
     "for another audience": ({"aud": "https://other.example.com/mcp"}, {}, "another audience"),
-    "for a part of our address": ({"aud": "https://tools.example.com"}, {}, "another audience"),
-    "for nobody": ({"aud": None}, {}, "not valid"),
-    "for us and a number": ({"aud": [RESOURCE, 1]}, {}, "another audience"),
-    "for a table": ({"aud": {RESOURCE: True}}, {}, "another audience"),
+    "for a part of our URL": ({"aud": "https://tools.example.com"}, {}, "another audience"),
+    "without an audience": ({"aud": None}, {}, "not valid"),
+    "for us and for a number": ({"aud": [RESOURCE, 1]}, {}, "another audience"),
+    "for an object": ({"aud": {RESOURCE: True}}, {}, "another audience"),
     "of another issuer": ({"iss": "https://other.example.com"}, {}, "another issuer"),
     "of the issuer with a slash": ({"iss": "SLASH"}, {}, "another issuer"),
     "not signed": ({}, {"algorithm": "none", "key": None}, "signature algorithm is not accepted"),
@@ -165,15 +165,15 @@ BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "signed by another key": ({}, {"key": NEW}, "not valid"),
     "signed by a key of another family": ({}, {"key": RSA, "algorithm": "RS256"}, "key that the issuer does not have"),
     "signed on another curve": ({}, {"key": LONG, "algorithm": "ES384"}, "signature algorithm is not accepted"),
-    "with an extension that counts": ({}, {"headers": {"crit": ["exp"], "exp": 1}}, "not valid"),
-    "with an extension of no kind": ({}, {"headers": {"crit": []}}, "not valid"),
+    "with a critical extension": ({}, {"headers": {"crit": ["exp"], "exp": 1}}, "not valid"),
+    "with an empty list of extensions": ({}, {"headers": {"crit": []}}, "not valid"),
     "another kind of token": ({}, {"headers": {"typ": "logout+jwt"}}, "not an access token"),
-    "about a login": ({"at_hash": "x"}, {}, "not an access token"),
+    "an ID token": ({"at_hash": "x"}, {}, "not an access token"),
     "bound to a key": ({"cnf": {"jkt": "x"}}, {}, "bound to a key"),
-    "of nobody": ({"sub": None}, {}, "has no subject"),
-    "of a number": ({"sub": 1}, {}, "not valid"),
+    "without a subject": ({"sub": None}, {}, "has no subject"),
+    "with a number as its subject": ({"sub": 1}, {}, "not valid"),
     "with a number for its id": ({"jti": 1}, {}, "not valid"),
-    "of half a character": ({"sub": "\ud800"}, {}, "not a usable string"),
+    "with half a character as its subject": ({"sub": "\ud800"}, {}, "not a usable string"),
 }
 
 
@@ -188,7 +188,7 @@ async def test_a_token_that_is_not_for_us_is_refused_with_the_reason(company: Au
 
 
 @pytest.mark.requirement("oauth.refused")
-async def test_the_public_key_is_no_secret_to_sign_with(company: AuthorizationServer) -> None:
+async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(company: AuthorizationServer) -> None:
     """The classic algorithm-confusion attack. The token is made by hand, because libraries refuse to make it."""
     pem = OLD.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     token = sign_token(company.base)
@@ -207,7 +207,7 @@ async def test_garbage_is_refused_and_nobody_is_asked(company: AuthorizationServ
 
 
 @pytest.mark.requirement("oauth.refused")
-async def test_a_token_is_taken_in_one_spelling_and_with_claims_alone(company: AuthorizationServer) -> None:
+async def test_a_token_is_accepted_only_in_one_spelling_and_only_with_claims(company: AuthorizationServer) -> None:
     issuer = issuer_of(company)
     header, payload, signature = sign_token(company.base).split(".")
     last = ALPHABET[ALPHABET.index(signature[-1]) + 1]  # its lowest bits are unused, so the bytes are the same
@@ -229,7 +229,7 @@ async def test_a_token_is_taken_in_one_spelling_and_with_claims_alone(company: A
 
 
 @pytest.mark.requirement("oauth.refused")
-async def test_a_key_counts_on_its_own_curve_alone(tmp_path: Path) -> None:
+async def test_a_key_is_accepted_only_with_its_own_curve(tmp_path: Path) -> None:
     """The issuer publishes a key without an algorithm, and signs with another curve than the header says."""
     jwk = {**ECAlgorithm.to_jwk(LONG.public_key(), as_dict=True), "kid": "old"}
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk]}))
@@ -244,7 +244,7 @@ async def test_a_key_counts_on_its_own_curve_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("oauth.scopes")
-async def test_a_token_without_a_scope_that_counts_gives_too_little(company: AuthorizationServer) -> None:
+async def test_a_token_without_a_known_or_required_scope_is_insufficient(company: AuthorizationServer) -> None:
     error = await refusal(issuer_of(company), sign_token(company.base, {"scope": "openid profile"}))
     assert (error.status, error.code) == (403, "insufficient_scope")
     assert error.scope == SCOPES
@@ -261,7 +261,7 @@ async def test_a_token_without_a_scope_that_counts_gives_too_little(company: Aut
 
 
 @pytest.mark.requirement("oauth.keys")
-async def test_a_thousand_unknown_keys_are_fetched_for_once(company: AuthorizationServer) -> None:
+async def test_a_thousand_unknown_keys_cause_one_fetch(company: AuthorizationServer) -> None:
     company.post("/reset")
     issuer = issuer_of(company)
     await issuer.principal_with(sign_token(company.base))
@@ -274,7 +274,7 @@ async def test_a_thousand_unknown_keys_are_fetched_for_once(company: Authorizati
 
 
 @pytest.mark.requirement("oauth.keys")
-async def test_a_key_that_is_new_counts_after_a_while_and_one_that_is_gone_no_more(
+async def test_a_new_key_is_accepted_after_a_while_and_a_removed_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = free_port()
@@ -299,7 +299,7 @@ async def test_a_key_that_is_new_counts_after_a_while_and_one_that_is_gone_no_mo
 
 
 @pytest.mark.requirement("oauth.introspection")
-async def test_an_opaque_token_is_asked_about_once_a_minute(company: AuthorizationServer) -> None:
+async def test_an_opaque_token_is_introspected_once_a_minute(company: AuthorizationServer) -> None:
     company.post("/reset")
     company.switch(format="opaque")
     introspection = IntrospectionSettings(url=f"{company.base}/token/introspection", client_id="server")
@@ -356,7 +356,7 @@ async def test_clients_are_told_where_to_log_in(root: Path, tmp_path: Path, comp
 
 @pytest.mark.requirement("oauth.scopes")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
-async def test_what_a_token_does_not_give_is_not_listed_and_refused_by_the_name_of_its_scope(
+async def test_tools_outside_the_rights_of_a_token_are_not_listed_and_the_refusal_names_the_missing_scope(
     root: Path, tmp_path: Path, company: AuthorizationServer, mode: str
 ) -> None:
     (root / "here.txt").write_text("to read\n")
@@ -384,7 +384,7 @@ async def test_what_a_token_does_not_give_is_not_listed_and_refused_by_the_name_
 
 
 @pytest.mark.requirement("oauth.principals")
-async def test_two_people_of_one_issuer_have_nothing_of_each_other(
+async def test_two_users_of_one_issuer_see_nothing_of_each_other(
     root: Path, tmp_path: Path, company: AuthorizationServer
 ) -> None:
     for name in ("alice", "bob"):
@@ -424,7 +424,7 @@ async def test_two_people_of_one_issuer_have_nothing_of_each_other(
 
 
 @pytest.mark.requirement("oauth.scopes")
-async def test_servers_behind_are_for_those_whose_token_names_them(
+async def test_upstreams_are_only_for_tokens_that_name_them(
     root: Path, tmp_path: Path, company: AuthorizationServer
 ) -> None:
     def entry(name: str) -> dict[str, Any]:
@@ -461,7 +461,7 @@ async def test_servers_behind_are_for_those_whose_token_names_them(
 
 
 @pytest.mark.requirement("oauth.scopes")
-async def test_what_is_searched_for_has_only_what_the_token_gives(
+async def test_a_search_finds_only_tools_within_the_rights_of_the_token(
     root: Path, tmp_path: Path, company: AuthorizationServer
 ) -> None:
     servers = {"docs": stdio_upstream(description="texts"), "bank": stdio_upstream(description="money")}
@@ -512,7 +512,7 @@ async def test_a_token_of_the_settings_has_folders_tools_and_rules_of_its_own(ro
 
 
 @pytest.mark.requirement("network.profiles")
-async def test_a_client_with_rights_of_its_own_is_told_nothing_where_there_is_nothing_to_tell(
+async def test_a_client_with_rights_of_its_own_gets_no_instructions_if_there_is_nothing_to_say(
     root: Path, tmp_path: Path
 ) -> None:
     config = write_settings(tmp_path, {"tools": {"builtIn": False}})
@@ -532,7 +532,7 @@ async def test_a_client_with_rights_of_its_own_is_told_nothing_where_there_is_no
 
 
 @pytest.mark.requirement("oauth.settings")
-async def test_an_issuer_that_cannot_be_used_stops_the_start_with_all_that_is_wrong() -> None:
+async def test_an_unusable_issuer_stops_the_start_with_all_its_problems() -> None:
     introspection = IntrospectionSettings(url="http://login.example.com/introspect", client_id="server", env="MISSING")
     settings = IssuerSettings(
         issuer="http://login.example.com",
@@ -549,7 +549,7 @@ async def test_an_issuer_that_cannot_be_used_stops_the_start_with_all_that_is_wr
 
 
 @pytest.mark.requirement("oauth.settings")
-def test_known_scopes_and_those_of_a_server_are_given_by_default() -> None:
+def test_known_scopes_and_scopes_of_an_upstream_may_be_the_default() -> None:
     settings = IssuerSettings(
         issuer="https://login.example.com",
         resource="https://tools.example.com/mcp",
@@ -559,7 +559,7 @@ def test_known_scopes_and_those_of_a_server_are_given_by_default() -> None:
 
 
 @pytest.mark.requirement("oauth.settings")
-def test_nothing_of_it_is_loaded_where_there_is_no_issuer() -> None:
+def test_without_an_issuer_none_of_its_modules_are_loaded() -> None:
     program = (
         "import sys, server.run_server, server.transports.http_server\n"
         "unwanted = 'jwt', 'server.transports.issuer', 'server.network.outbound'\n"

@@ -22,28 +22,26 @@ class Person:
     """Answers each question with `once`, and records the choices that were offered."""
 
     def __init__(self) -> None:
-        self.offered: list[list[str]] = []
+        self.offers: list[list[str]] = []
 
     async def __call__(self, _context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
         choices = params.requested_schema["properties"]["decision"]["oneOf"]
-        self.offered.append([choice["const"] for choice in choices])
+        self.offers.append([choice["const"] for choice in choices])
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
 @ANONYMOUS
-async def test_no_answer_lasts(connect: Connect, place: Path) -> None:
+async def test_no_answer_is_valid_for_later_calls(connect: Connect, place: Path) -> None:
     person = Person()
     async with connect(elicitation_callback=person) as client:
         for name in ("a.txt", "b.txt"):
             result = await client.call_tool("write_file", {"file_path": str(place / name), "content": "x"})
             assert not result.is_error
-    assert person.offered == [["once", "deny"], ["once", "deny"]]
+    assert person.offers == [["once", "deny"], ["once", "deny"]]
 
 
 @ANONYMOUS
-async def test_what_was_read_is_not_remembered_but_a_digest_is_held_against_the_file(
-    connect: Connect, place: Path
-) -> None:
+async def test_reads_are_not_remembered_but_a_digest_is_compared_with_the_file(connect: Connect, place: Path) -> None:
     file = place / "a.txt"
     file.write_text("one\n")
     edit = {"file_path": str(file), "old_string": "one", "new_string": "two"}
@@ -74,7 +72,7 @@ async def test_there_are_no_background_jobs_and_the_refusal_says_why(connect: Co
 
 
 @ANONYMOUS
-async def test_plan_mode_stays(connect: Connect, place: Path) -> None:
+async def test_plan_mode_cannot_be_left(connect: Connect, place: Path) -> None:
     async with connect({"approvalMode": "plan"}, elicitation_callback=Person()) as client:
         assert "exit_plan_mode" not in {tool.name for tool in (await client.list_tools()).tools}
         assert (await client.call_tool("exit_plan_mode", {"plan": "1. Write."})).is_error

@@ -29,7 +29,9 @@ def refusal(result: dict[str, Any]) -> str:
 
 @pytest.mark.requirement("limits.calls-per-minute")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tmp_path: Path, revision: str) -> None:
+def test_the_refusal_of_one_call_too_many_in_a_minute_says_when_to_call_again(
+    root: Path, tmp_path: Path, revision: str
+) -> None:
     config = write_config(tmp_path, {"limits": {"callsPerMinute": 3}})
     with (
         http_server(root, config, own_state()) as url,
@@ -72,7 +74,7 @@ def test_a_client_that_calls_too_often_takes_nothing_from_another_one(root: Path
 
 @pytest.mark.requirement("limits.calls-at-once")
 @pytest.mark.anyio
-async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path, tmp_path: Path) -> None:
+async def test_a_call_is_refused_while_the_allowed_number_of_calls_is_running(root: Path, tmp_path: Path) -> None:
     servers = {"up": stdio_upstream(trust=True)}
     config = write_config(tmp_path, {"limits": {"callsAtOnce": 1}, "mcpServers": servers})
     with (
@@ -91,7 +93,7 @@ async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path,
 
 
 @pytest.mark.requirement("limits.upstream")
-def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Path, tmp_path: Path) -> None:
+def test_an_upstream_gets_no_more_calls_in_a_minute_than_its_entry_allows(root: Path, tmp_path: Path) -> None:
     servers = {"few": stdio_upstream(trust=True, callsPerMinute=2), "many": stdio_upstream(trust=True)}
     config = write_config(tmp_path, {"mcpServers": servers})
     echo = {"arguments": {"text": "x"}}
@@ -112,7 +114,7 @@ def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Pa
 
 @pytest.mark.requirement("limits.calls-per-minute")
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1_000, 1_000_000])
-def test_all_calls_of_a_minute_may_be_made_at_once_and_come_back_one_by_one(per_minute: int) -> None:
+def test_all_calls_of_a_minute_may_be_made_at_once_and_become_available_again_one_by_one(per_minute: int) -> None:
     rate, now = TokenBucket(per_minute), 1_000.0
     count = min(per_minute, 5_000)
     for _ in range(per_minute - count):

@@ -75,7 +75,7 @@ async def test_an_sse_session_is_one_client_however_its_id_is_spelled(root: Path
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_client_that_says_again_that_it_is_initialized_is_still_one_to_be_told(root: Path) -> None:
+async def test_a_client_that_repeats_the_initialized_notification_still_counts_once(root: Path) -> None:
     async with in_process_server(root) as server:
         session = await server.open_session()
         for _ in range(5):
@@ -85,7 +85,7 @@ async def test_a_client_that_says_again_that_it_is_initialized_is_still_one_to_b
 
 
 @pytest.mark.requirement("network.slow")
-async def test_a_client_over_sse_that_reads_nothing_is_not_listened_to_until_it_reads(root: Path) -> None:
+async def test_messages_of_a_client_over_sse_that_reads_nothing_wait_until_it_reads(root: Path) -> None:
     list_request: dict[str, Any] = {"jsonrpc": "2.0", "method": "tools/list", "params": {}}
     async with in_process_server(root) as server:
         url = server.http.base_url
@@ -108,12 +108,12 @@ async def test_a_client_over_sse_that_reads_nothing_is_not_listened_to_until_it_
                     break
             assert posted_count < ANSWERS
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_read, events, posted_count)
+                tasks.start_soon(_read_answers, events, posted_count)
                 assert (await server.http.post(path, json={**list_request, "id": 2})).status_code == 202
         wire.close()
 
 
-async def _read(events: AsyncIterator[tuple[str, str]], count: int) -> None:
+async def _read_answers(events: AsyncIterator[tuple[str, str]], count: int) -> None:
     """Read until the last request (id 2) and `count` earlier ones (ids from 10) are answered."""
     identities: set[int] = set()
     while 2 not in identities or count > 0:

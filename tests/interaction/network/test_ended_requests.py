@@ -108,9 +108,7 @@ async def assert_session_answers(wire: Connection, headers: Mapping[str, str]) -
 
 
 @CLOSED_OR_LOST
-async def test_a_request_that_stands_for_itself_ends_with_its_connection(
-    is_reset: bool, served: Served, place: Path
-) -> None:
+async def test_a_stateless_request_ends_with_its_connection(is_reset: bool, served: Served, place: Path) -> None:
     url = served.url(UNASKED)
     call = modern(1, "tools/call", waiting_call(place))
     async with connection(url) as wire:
@@ -141,32 +139,32 @@ async def test_a_cancelled_call_of_a_session_ends_and_its_request_is_answered(
 ) -> None:
     async with (
         open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as calling,
+        connection(served.url(UNASKED)) as call_wire,
     ):
-        await send_request(calling, request(1, "tools/call", waiting_call(place)), headers)
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
         cancellation = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         await post_accepted(wire, cancellation, headers)
         await assert_never_done(place, pid)
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
         assert (last["id"], "error" in last) == (1, True)
         await assert_session_answers(wire, headers)
 
 
 @CLOSED_OR_LOST
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_call_of_a_session_goes_on_though_the_connection_of_its_request_is_lost(
+async def test_a_call_of_a_session_goes_on_after_the_connection_of_its_request_is_lost(
     revision: str, is_reset: bool, served: Served, place: Path
 ) -> None:
     """In the revisions with sessions, a lost connection does not cancel a request."""
     async with (
         open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as calling,
+        connection(served.url(UNASKED)) as call_wire,
     ):
-        await send_request(calling, request(1, "tools/call", waiting_call(place)), headers)
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
-        disconnect(calling, is_reset=is_reset)
+        disconnect(call_wire, is_reset=is_reset)
         await assert_session_answers(wire, headers)
         assert is_running(pid)
         (place / "go").touch()
@@ -177,38 +175,38 @@ async def test_a_call_of_a_session_goes_on_though_the_connection_of_its_request_
 async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -> None:
     async with (
         open_session(served.url(UNASKED), "2025-11-25") as (wire, headers),
-        connection(served.url(UNASKED)) as calling,
+        connection(served.url(UNASKED)) as call_wire,
     ):
-        await send_request(calling, request(1, "tools/call", waiting_call(place)), headers)
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
         assert (await wire.ask("DELETE", "/mcp", headers)).status == 200
         await assert_never_done(place, pid)
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
         assert (last["id"], last["error"]["code"]) == (1, CONNECTION_CLOSED)
         assert "The session ended" in last["error"]["message"]
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_client_of_a_session_that_says_no_more_gets_its_answer(
+async def test_a_client_of_a_session_that_closes_its_output_gets_its_answer(
     revision: str, served: Served, place: Path
 ) -> None:
     async with (
         open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as calling,
+        connection(served.url(UNASKED)) as call_wire,
     ):
-        await send_request(calling, request(1, "tools/call", waiting_call(place)), headers)
-        calling.end_output()
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
+        call_wire.end_output()
         await wait_for_pid(place)
         (place / "go").touch()
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
             assert (last["id"], "result" in last) == (1, True)
-            assert await calling.is_at_end()
+            assert await call_wire.is_at_end()
         await assert_session_answers(wire, headers)
 
 
-async def test_a_request_that_stands_for_itself_ends_when_its_client_says_no_more(served: Served, place: Path) -> None:
+async def test_a_stateless_request_ends_when_its_client_closes_its_output(served: Served, place: Path) -> None:
     """In 2026-07-28, a client that closes its output no longer wants the answer."""
     call = modern(1, "tools/call", waiting_call(place))
     async with connection(served.url(UNASKED)) as wire:

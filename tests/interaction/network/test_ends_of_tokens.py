@@ -116,7 +116,7 @@ async def test_a_stream_of_changes_ends_with_its_token_and_with_an_answer(
 
 
 @pytest.mark.requirement("oauth.streams")
-async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_is_shown_for_it(
+async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_its_client_sent(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
     async with http_client(root, tmp_path, company) as http:
@@ -140,7 +140,7 @@ async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_is_show
 
 @pytest.mark.requirement("oauth.streams")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_call_at_work_goes_on_after_its_token_or_is_told_that_its_session_is_over(
+async def test_a_running_call_outlasts_its_token_or_reports_that_its_session_is_over(
     root: Path, tmp_path: Path, company: ScriptedIssuer, transport: str
 ) -> None:
     command = "until [ -e go ]; do sleep 0.05; done; echo went on"
@@ -173,7 +173,7 @@ async def test_a_call_at_work_goes_on_after_its_token_or_is_told_that_its_sessio
 
 
 @pytest.mark.requirement("network.listening")
-async def test_one_client_with_all_its_streams_of_changes_keeps_no_other_one_out(
+async def test_a_client_that_uses_all_its_streams_of_changes_keeps_no_other_client_out(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
     alice, bob = (bearer(sign_token(company.base, {"sub": name})) for name in ("alice", "bob"))

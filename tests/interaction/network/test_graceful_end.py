@@ -70,7 +70,9 @@ def running_server(
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: str, root: Path, tmp_path: Path) -> None:
+async def test_open_streams_and_long_calls_do_not_keep_the_server_from_ending(
+    transport: str, root: Path, tmp_path: Path
+) -> None:
     folders = {name: root / name for name in ("session", "lone", "sse")}
     for folder in folders.values():
         folder.mkdir()
@@ -169,9 +171,7 @@ async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Pa
 
 
 @pytest.mark.requirement("network.drain")
-async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to_end(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_while_the_server_drains_it_says_so_and_still_works(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {**UNASKED, "http": {"drain": 4_000, "grace": 60_000}})
     # This script kills the server two seconds after it should have ended.
     impatient = ROOT / "tests" / "hostile" / "stuck_server.py"

@@ -75,7 +75,7 @@ META: dict[str, Any] = {
 
 @pytest.mark.requirement("network.many")
 @pytest.mark.parametrize("key", ["http:1", "token:bot", "sse:1"])
-def test_a_client_of_the_network_has_so_many_calls_at_work_and_no_more(key: str) -> None:
+def test_a_network_client_may_run_a_limited_number_of_calls_at_once(key: str) -> None:
     client = Client(ClientState(key, ApprovalMode.DEFAULT))
     client.calls = MAX_CALLS - 1
     with client:
@@ -104,7 +104,7 @@ def list_change_handler(event: anyio.Event) -> Any:
 
 
 @asynccontextmanager
-async def subscription(route: Route, client: McpClient, notified: anyio.Event) -> AsyncGenerator[None]:
+async def subscription(route: Route, client: McpClient, change_event: anyio.Event) -> AsyncGenerator[None]:
     """Subscribe to changes of lists in 2026-07-28; in earlier revisions, notifications come without a subscription."""
     if not route.is_modern:
         yield
@@ -112,7 +112,7 @@ async def subscription(route: Route, client: McpClient, notified: anyio.Event) -
 
     async def listen(changes: Subscription) -> None:
         async for _ in changes:
-            notified.set()
+            change_event.set()
 
     async with client.listen(tools_list_changed=True) as changes, anyio.create_task_group() as tasks:
         tasks.start_soon(listen, changes)
@@ -128,17 +128,17 @@ def exclude_glob(folder: Path) -> None:
 @pytest.mark.requirement("network.changes")
 async def test_every_session_and_every_listener_hears_of_a_changed_list(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    notified = {route: anyio.Event() for route in NETWORK_ROUTES}
+    change_events = {route: anyio.Event() for route in NETWORK_ROUTES}
     async with our_http_server(root, config) as url, AsyncExitStack() as stack:
         clients: list[McpClient] = []
-        for route, event in notified.items():
-            speaking = http_client(url, *route, message_handler=list_change_handler(event))
-            clients.append(await stack.enter_async_context(speaking))
+        for route, event in change_events.items():
+            new_client = http_client(url, *route, message_handler=list_change_handler(event))
+            clients.append(await stack.enter_async_context(new_client))
             await stack.enter_async_context(subscription(route, clients[-1], event))
             assert "glob" in {tool.name for tool in (await clients[-1].list_tools()).tools}
         exclude_glob(tmp_path)
         with anyio.fail_after(CEILING):
-            for event in notified.values():
+            for event in change_events.values():
                 await event.wait()
         for client in clients:
             assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}
@@ -147,12 +147,12 @@ async def test_every_session_and_every_listener_hears_of_a_changed_list(root: Pa
 @pytest.mark.requirement("network.changes")
 @by_route(route for route in CHEAP_ROUTES if not route.is_network)
 async def test_the_only_client_of_a_server_hears_of_a_changed_list(route: Route, root: Path, tmp_path: Path) -> None:
-    notified = anyio.Event()
+    change_event = anyio.Event()
     config = write_config(tmp_path, {})
-    async with connected(*route, root, config, message_handler=list_change_handler(notified)) as client:
-        async with subscription(route, client, notified):
+    async with connected(*route, root, config, message_handler=list_change_handler(change_event)) as client:
+        async with subscription(route, client, change_event):
             assert "glob" in {tool.name for tool in (await client.list_tools()).tools}
             exclude_glob(tmp_path)
             with anyio.fail_after(CEILING):
-                await notified.wait()
+                await change_event.wait()
         assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}

@@ -41,7 +41,7 @@ def session_at(http: httpx2.Client, revision: str, **headers: str) -> dict[str, 
 
 
 @pytest.mark.requirement("http.pages")
-def test_pages_of_allowed_origins_may_ask_and_read_and_no_others(served: Served) -> None:
+def test_only_pages_of_allowed_origins_may_send_requests_and_read_answers(served: Served) -> None:
     with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
         for path in ("/mcp", "/sse", "/messages"):
             preflight = http.options(path, headers={"Origin": PAGE, **PREFLIGHT})
@@ -67,7 +67,7 @@ def test_pages_of_allowed_origins_may_ask_and_read_and_no_others(served: Served)
 
 
 @pytest.mark.requirement("http.root-path")
-def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -> None:
+def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(served: Served) -> None:
     prefix_headers = {"X-Forwarded-Prefix": "/other/"}
     with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
         for headers, path in (
@@ -99,7 +99,7 @@ def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -
 
 @pytest.mark.requirement("http.json")
 @pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9, text/*;q=0"])
-def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, served: Served) -> None:
+def test_a_client_that_accepts_only_json_gets_the_answer_as_json(accept: str, served: Served) -> None:
     with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
         headers = session_at(http, "2025-11-25")
         http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
@@ -116,7 +116,7 @@ def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, ser
 
 
 @pytest.mark.requirement("http.batches")
-def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Served, tmp_path: Path) -> None:
+def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(served: Served, tmp_path: Path) -> None:
     notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http, running(tmp_path.resolve()) as stdio:
         stdio.send(hello("2025-03-26"))
@@ -149,7 +149,7 @@ def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Serve
 
 
 @pytest.mark.requirement("http.large")
-def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(served: Served) -> None:
+def test_large_bodies_are_read_like_small_ones_but_not_for_unknown_sessions(served: Served) -> None:
     url = httpx2.URL(served.url(SETTINGS))
     with httpx2.Client(base_url=url, timeout=CEILING) as http:
         headers = session_at(http, "2025-03-26")

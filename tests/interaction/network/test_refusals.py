@@ -40,7 +40,7 @@ def error_message(answer: httpx2.Response) -> str:
 
 
 @pytest.mark.requirement("network.refusals")
-async def test_an_address_that_leads_nowhere_tells_which_ones_lead_here(root: Path) -> None:
+async def test_the_error_for_an_unknown_path_names_the_paths_of_the_server(root: Path) -> None:
     async with our_http_server(root, None) as url, httpx2.AsyncClient(timeout=10) as client:
         for method, path in (("GET", "/"), ("POST", "/"), ("GET", "/mpc"), ("POST", "/register")):
             answer = await client.request(method, url + path)
@@ -56,7 +56,7 @@ async def test_an_address_that_leads_nowhere_tells_which_ones_lead_here(root: Pa
 
 
 @pytest.mark.requirement("network.refusals")
-async def test_a_server_of_sse_alone_names_no_other_way(root: Path) -> None:
+async def test_a_server_with_sse_only_names_no_other_path(root: Path) -> None:
     async with our_http_server(root, None, "sse") as url, httpx2.AsyncClient(timeout=10) as client:
         message = error_message(await client.post(f"{url}/mcp", json={}))
     assert "clients connect to /sse (SSE); only --transport http serves /mcp" in message

@@ -80,7 +80,7 @@ async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(served: Ser
 
 @pytest.mark.requirement("http.json")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-async def test_what_is_done_before_anything_else_is_said_is_answered_as_json(
+async def test_a_call_that_ends_before_any_other_message_is_answered_as_json(
     served: Served, place: Path, revision: str
 ) -> None:
     call = {"name": "list_directory", "arguments": {"path": str(place)}}

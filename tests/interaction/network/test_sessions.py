@@ -120,7 +120,7 @@ async def initialize_sse(server: InProcessServer, stream: httpx2.Response) -> As
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_new_client_is_served_and_the_session_that_was_silent_longest_ends(root: Path) -> None:
+async def test_a_new_client_is_served_and_the_session_that_was_idle_longest_ends(root: Path) -> None:
     async with in_process_server(root) as server:
         first, second, *other_sessions = [await server.open_session() for _ in range(MAX_SESSIONS)]
         assert await server.status(first) == 200
@@ -141,7 +141,7 @@ async def test_a_client_whose_session_was_ended_opens_another_one(root: Path) ->
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_of_many_abandoned_sessions_no_more_than_the_limit_is_kept(root: Path) -> None:
+async def test_no_more_abandoned_sessions_than_the_limit_are_kept(root: Path) -> None:
     async with in_process_server(root) as server:
         for _ in range(MAX_SESSIONS):
             await server.open_session()
@@ -152,7 +152,7 @@ async def test_of_many_abandoned_sessions_no_more_than_the_limit_is_kept(root: P
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_session_with_an_open_stream_is_not_silent(root: Path) -> None:
+async def test_a_session_with_an_open_stream_is_not_idle(root: Path) -> None:
     async with in_process_server(root) as server:
         listening_session = await server.open_session()
         headers = {**ACCEPT, "mcp-session-id": listening_session}
@@ -165,7 +165,7 @@ async def test_a_session_with_an_open_stream_is_not_silent(root: Path) -> None:
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_who_opens_many_sessions_loses_their_own(root: Path) -> None:
+async def test_a_principal_that_opens_many_sessions_loses_only_its_own(root: Path) -> None:
     async with in_process_server(root, with_tokens=True) as server:
         laptop_session = await server.open_session("laptop")
         bot_sessions = [await server.open_session("bot") for _ in range(MAX_SESSIONS + 2)]
@@ -175,7 +175,7 @@ async def test_who_opens_many_sessions_loses_their_own(root: Path) -> None:
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_session_that_its_client_ended_counts_no_more(root: Path) -> None:
+async def test_a_session_that_its_client_ended_no_longer_counts(root: Path) -> None:
     async with in_process_server(root) as server:
         oldest = await server.open_session()
         for _ in range(MAX_SESSIONS * 2):
@@ -185,7 +185,7 @@ async def test_a_session_that_its_client_ended_counts_no_more(root: Path) -> Non
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_session_that_could_not_be_ended_counts_still(root: Path) -> None:
+async def test_a_session_that_could_not_be_ended_still_counts(root: Path) -> None:
     async with in_process_server(root) as server:
         for _ in range(MAX_SESSIONS * 2):
             headers = {"mcp-session-id": await server.open_session(), "host": "elsewhere.example"}
@@ -208,7 +208,7 @@ async def test_a_request_that_opens_no_session_ends_none(root: Path, message: di
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_silent_sessions_expire_and_nothing_is_left_of_them(root: Path) -> None:
+async def test_idle_sessions_expire_and_nothing_is_left_of_them(root: Path) -> None:
     async with in_process_server(root, idle_seconds=0.5) as server:
         # The very first client starts tasks that stay.
         await server.open_session()
@@ -243,7 +243,7 @@ async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_what_ended_sessions_leave_does_not_gather() -> None:
+async def test_ended_sessions_leave_nothing_in_memory() -> None:
     sessions = Sessions(RequestTable(), MAX_SESSIONS, 600)
     references: list[weakref.ref[HttpSession]] = []
     gc.disable()
@@ -278,7 +278,7 @@ async def test_nothing_is_left_of_sse_connections_that_are_gone(root: Path) -> N
 
 
 @pytest.mark.requirement("network.many")
-async def test_small_writes_of_a_connection_go_at_once() -> None:
+async def test_small_writes_of_a_connection_are_sent_at_once() -> None:
     no_delay_options: list[int] = []
 
     class NotingConnection(ClientConnection):

@@ -37,7 +37,7 @@ class Application:
     """
 
     def __init__(self, sends: int = 0) -> None:
-        self.sent = 0
+        self.sent_bytes = 0
         self._sends = sends
         self.has_ended = anyio.Event()
 
@@ -55,9 +55,9 @@ class Application:
                 while True:
                     with anyio.fail_after(CEILING):
                         await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
-                    self.sent += 1 << 16
+                    self.sent_bytes += 1 << 16
                     # uvicorn silently drops data for a client that has disconnected.
-                    if self.sent > 1 << 30 or await _is_gone(receive):
+                    if self.sent_bytes > 1 << 30 or await _is_gone(receive):
                         return
             finally:
                 self.has_ended.set()
@@ -145,7 +145,7 @@ async def test_a_client_that_stops_in_the_head_of_a_later_request_is_cut_off() -
     not hasattr(socket, "TCP_USER_TIMEOUT"),
     reason="not run: only Linux can limit the time for which sent data is unread",
 )
-async def test_a_client_that_reads_nothing_of_a_few_bytes_is_cut_off_too() -> None:
+async def test_a_client_that_does_not_read_a_small_answer_is_cut_off_too() -> None:
     application = Application(sends=200_000)
     async with application_server(application) as port:
         with socket.socket() as client:
@@ -185,7 +185,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_others_are_served_mean
             while not application.has_ended.is_set():
                 assert (await client.post(f"http://127.0.0.1:{port}/take", content=b"x")).text == "taken"
         # The server sent no more than the system buffers for a connection.
-        assert application.sent < 64 << 20
+        assert application.sent_bytes < 64 << 20
         assert not reader.at_eof()
         writer.close()
 

@@ -46,14 +46,14 @@ class Principal:
     def __init__(self, name: str, folder: Path, shared_folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.shared = shared_folder
+        self.shared_folder = shared_folder
         folder.mkdir()
         (folder / "same.txt").write_text(f"belongs to {name}\n")
 
     def prepare(self, lane: Lane) -> None:
         """Create the files that one lane changes."""
         (self.folder / f"{lane.name}.txt").write_text("count 0\n")
-        (self.shared / f"{lane.name}.txt").write_text("0\n")
+        (self.shared_folder / f"{lane.name}.txt").write_text("0\n")
 
     async def begin(self, lane: Lane) -> None:
         """Start a background job that has the principal's name in its command."""
@@ -74,8 +74,8 @@ class Walk:
 
     def __init__(self, lane: Lane, own_principal: Principal, other_principal: Principal, peer: Lane) -> None:
         self._lane = lane
-        self._own = own_principal
-        self._other = other_principal
+        self._own_principal = own_principal
+        self._other_principal = other_principal
         self._peer = peer
         self._count = 0
 
@@ -86,7 +86,7 @@ class Walk:
         await self._own_file()
         await self._jobs()
         await self._own_file()
-        await self._change(accepts=number % 2 == PRINCIPALS.index(self._own.name))
+        await self._change(accepts=number % 2 == PRINCIPALS.index(self._own_principal.name))
         await self._own_file()
         await self._todos()
         await self._own_file()
@@ -94,16 +94,16 @@ class Walk:
 
     async def _own_file(self) -> None:
         result = await self._lane.call("read_file", file_path="same.txt")
-        assert text_of(result) == f"belongs to {self._own.name}\n"
+        assert text_of(result) == f"belongs to {self._own_principal.name}\n"
 
     async def _foreign_file(self) -> None:
-        result = await self._lane.call("read_file", file_path=str(self._other.folder / "same.txt"))
+        result = await self._lane.call("read_file", file_path=str(self._other_principal.folder / "same.txt"))
         assert "[path_not_in_workspace]" in text_of(result)
 
     async def _jobs(self) -> None:
         jobs = text_of(await self._lane.call("list_background_jobs"))
-        assert f"# {self._own.name}" in jobs
-        assert f"# {self._other.name}" not in jobs
+        assert f"# {self._own_principal.name}" in jobs
+        assert f"# {self._other_principal.name}" not in jobs
 
     async def _change(self, *, accepts: bool) -> None:
         """Check that the question about an edit comes on this lane, and that this lane's answer decides."""
@@ -116,10 +116,10 @@ class Walk:
         assert file in question
         assert bool(result.get("isError")) is not accepts, text_of(result)
         self._count += accepts
-        assert (self._own.folder / file).read_text() == f"count {self._count}\n"
+        assert (self._own_principal.folder / file).read_text() == f"count {self._count}\n"
 
     async def _todos(self) -> None:
-        todos = [{"id": "1", "content": f"of {self._own.name}", "status": "pending"}]
+        todos = [{"id": "1", "content": f"of {self._own_principal.name}", "status": "pending"}]
         result = await self._lane.call("todo_write", todos=todos)
         assert result["structuredContent"]["kept"]
         resource = await self._lane.ask("resources/read", {"uri": "todo://list"})
@@ -127,7 +127,7 @@ class Walk:
 
     async def _stale(self, number: int) -> None:
         """Check that a read by the other principal does not count as a read by this one."""
-        path = self._own.shared / f"{self._lane.name}.txt"
+        path = self._own_principal.shared_folder / f"{self._lane.name}.txt"
         assert text_of(await self._lane.call("read_file", file_path=str(path))) == path.read_text()
         path.write_text(f"{number} changed\n")
         assert text_of(await self._peer.call("read_file", file_path=str(path))) == path.read_text()
@@ -144,7 +144,9 @@ class Walk:
 @pytest.mark.requirement("network.two_principals")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("calls", CALLS)
-async def test_nothing_of_two_principals_crosses_in_thousands_of_interleaved_calls(calls: int, tmp_path: Path) -> None:
+async def test_two_principals_see_nothing_of_each_other_in_thousands_of_interleaved_calls(
+    calls: int, tmp_path: Path
+) -> None:
     shared_folder = tmp_path / "shared"
     shared_folder.mkdir()
     owners = {name: Principal(name, tmp_path / name, shared_folder) for name in PRINCIPALS}

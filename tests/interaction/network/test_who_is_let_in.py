@@ -80,7 +80,7 @@ async def jobs_of(client: Client) -> str:
 
 @pytest.mark.requirement("network.tokens")
 @pytest.mark.requirement("network.health")
-async def test_nobody_is_let_in_without_a_token_anywhere_but_to_health(root: Path, tmp_path: Path) -> None:
+async def test_without_a_token_only_health_checks_are_answered(root: Path, tmp_path: Path) -> None:
     async with serving(root, write_settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKENS['bot']}"}):
             for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
@@ -131,7 +131,9 @@ async def test_what_belongs_to_a_client_belongs_to_its_token_in_all_its_sessions
 
 
 @pytest.mark.requirement("network.tls")
-async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_named(root: Path, tmp_path: Path) -> None:
+async def test_a_non_loopback_address_is_served_only_with_a_token_and_for_allowed_hosts(
+    root: Path, tmp_path: Path
+) -> None:
     settings = {"http": {"allowedHosts": ["tools.example:*"]}}
     config = write_config(tmp_path, settings)
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0", "--host", "0.0.0.0")  # noqa: S104
@@ -158,8 +160,11 @@ def certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path
 async def test_https_is_served_with_a_certificate(root: Path, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
     options = ("--tls-cert", str(chain), "--tls-key", str(key))
-    trusting = ssl.create_default_context(cafile=str(chain))
-    async with serving(root, write_settings(tmp_path), *options) as url, httpx2.AsyncClient(verify=trusting) as client:
+    ssl_context = ssl.create_default_context(cafile=str(chain))
+    async with (
+        serving(root, write_settings(tmp_path), *options) as url,
+        httpx2.AsyncClient(verify=ssl_context) as client,
+    ):
         assert url.startswith("https://")
         local = url.replace("127.0.0.1", "localhost")
         answer = await client.post(f"{local}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("bot"))
@@ -167,7 +172,7 @@ async def test_https_is_served_with_a_certificate(root: Path, tmp_path: Path) ->
 
 
 @pytest.mark.requirement("network.tls")
-def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: Path, tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_reported_before_anything_starts(root: Path, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path, b"secret")
     cases = [
         (["--tls-cert", str(chain), "--tls-key", str(key)], "must have no password"),
@@ -186,7 +191,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: 
 
 @pytest.mark.requirement("write.stale")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_has_read(
+async def test_what_one_agent_has_read_does_not_count_for_another_agent_with_the_same_token(
     transport: str, root: Path, tmp_path: Path
 ) -> None:
     path = root / "notes.txt"
@@ -208,7 +213,7 @@ async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_ha
 
 
 @pytest.mark.requirement("write.stale")
-async def test_without_sessions_no_agent_takes_back_unnoticed_what_another_one_with_its_token_wrote(
+async def test_without_sessions_no_agent_silently_reverts_what_another_agent_with_the_same_token_wrote(
     root: Path, tmp_path: Path
 ) -> None:
     path = root / "notes.txt"
@@ -234,7 +239,7 @@ async def test_without_sessions_no_agent_takes_back_unnoticed_what_another_one_w
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_without_sessions_a_yes_to_read_a_file_shows_it_to_no_other_agent_with_the_token(
+async def test_without_sessions_a_permission_to_read_a_file_does_not_show_it_to_another_agent_with_the_token(
     root: Path, tmp_path: Path
 ) -> None:
     path, messages = root / ".env", list[str]()

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 SMALL = {"limits": {"requestBytes": 100_000}}
 NOBODY = "/messages/?session_id=" + "0" * 32
 PING = modern(7, "server/discover")
-READ = modern(8, "tools/call", {"name": "read_file", "arguments": {}})
+READ_CALL = modern(8, "tools/call", {"name": "read_file", "arguments": {}})
 """A valid request: the server answers with the error of a call that lacks its path."""
 
 
@@ -78,7 +78,7 @@ ENTRANCES: list[tuple[str, str, Mapping[str, str], Message | None]] = [
     ids=str,
 )
 @pytest.mark.parametrize("entrance", ENTRANCES, ids=["session", "stateless", "stream", "end", "sse", "messages"])
-async def test_who_comes_from_elsewhere_is_let_in_nowhere(
+async def test_requests_with_a_foreign_host_or_origin_are_refused_everywhere(
     entrance: tuple[str, str, Mapping[str, str], Message | None],
     wrong_headers: Mapping[str, str],
     status: int,
@@ -120,12 +120,12 @@ async def test_a_body_over_the_limit_is_refused_and_nobody_else_notices(
             head = await wire.ask("POST", path, headers, b"x" * 100_001)
         else:
             await assert_serves_others(url)
-            head = await chunked(wire, path, headers)
+            head = await send_chunked(wire, path, headers)
         assert head.status == 413
         await assert_serves_others(url)
 
 
-async def chunked(wire: Connection, path: str, headers: Mapping[str, str]) -> Head:
+async def send_chunked(wire: Connection, path: str, headers: Mapping[str, str]) -> Head:
     """Send a body without a Content-Length, until it is too long."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     await wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{lines}\r\n".encode())
@@ -197,8 +197,8 @@ STATELESS_CASES: list[tuple[str, str, Message, dict[str, str], int]] = [
     ("as it should be", "POST", PING, modern_headers(PING), 200),
     ("no Mcp-Method", "POST", PING, change_headers(modern_headers(PING), "Mcp-Method"), 400),
     ("another Mcp-Method", "POST", PING, change_headers(modern_headers(PING), Mcp_Method="tools/list"), 400),
-    ("no Mcp-Name", "POST", READ, change_headers(modern_headers(READ), "Mcp-Name"), 400),
-    ("another Mcp-Name", "POST", READ, change_headers(modern_headers(READ), Mcp_Name="edit"), 400),
+    ("no Mcp-Name", "POST", READ_CALL, change_headers(modern_headers(READ_CALL), "Mcp-Name"), 400),
+    ("another Mcp-Name", "POST", READ_CALL, change_headers(modern_headers(READ_CALL), Mcp_Name="edit"), 400),
     ("unknown revision", "POST", PING, change_headers(modern_headers(PING), MCP_Protocol_Version="2030-01-01"), 400),
     (
         "unknown revision twice",
@@ -237,7 +237,7 @@ STATELESS_CASES: list[tuple[str, str, Message, dict[str, str], int]] = [
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_wrong_request_that_stands_for_itself_is_refused_with_its_status(served: Served) -> None:
+async def test_a_wrong_stateless_request_is_refused_with_its_status(served: Served) -> None:
     url = served.url()
     statuses: dict[str, int] = {}
     for name, method, message, headers, _ in STATELESS_CASES:
@@ -278,8 +278,8 @@ async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_strea
 @pytest.mark.requirement("network.slow")
 async def test_connections_that_are_lost_at_any_point_leave_the_server_as_it_was(served: Served) -> None:
     url = served.url()
-    body = json.dumps(READ).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in modern_headers(READ).items())
+    body = json.dumps(READ_CALL).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in modern_headers(READ_CALL).items())
     data = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
     for end in (*range(0, len(data), 37), len(data)):
         for is_reset in (True, False):

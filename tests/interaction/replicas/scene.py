@@ -72,11 +72,11 @@ class Program:
 
     def wait_for_output(self, pattern: str, times: int = 1) -> re.Match[str]:
         """Wait until the output has at least `times` matches of a pattern; return the last one."""
-        ceiling = time.monotonic() + CEILING
+        deadline = time.monotonic() + CEILING
         while len(matches := list(re.finditer(pattern, self.text()))) < times:
             assert self.process is not None
             assert self.process.poll() is None, self.text()
-            assert time.monotonic() < ceiling, self.text()
+            assert time.monotonic() < deadline, self.text()
             time.sleep(0.02)
         return matches[-1]
 

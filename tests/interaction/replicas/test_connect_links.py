@@ -64,7 +64,7 @@ def _answer(url: str) -> str:
 
 
 @pytest.mark.requirement("login.replicas-links")
-def test_a_link_and_what_comes_back_go_to_the_replica_that_they_name(balancer: str) -> None:
+def test_a_link_and_its_callback_go_to_the_replica_that_they_name(balancer: str) -> None:
     for name in NAMES * 2:
         for mark in ("~", "%7E", "%7e"):  # some programs encode the tilde
             assert _answer(f"{balancer}/connect/{name}{mark}token") == name
@@ -73,6 +73,6 @@ def test_a_link_and_what_comes_back_go_to_the_replica_that_they_name(balancer: s
 
 
 @pytest.mark.requirement("login.replicas-links")
-def test_a_link_of_a_replica_that_there_is_not_goes_to_any(balancer: str) -> None:
+def test_a_link_of_an_unknown_replica_goes_to_any_replica(balancer: str) -> None:
     for link in ("/connect/r9~token", "/connect/token", "/oauth/callback", "/oauth/callback?state=r9~x"):
         assert {_answer(f"{balancer}{link}") for _ in NAMES} <= set(NAMES)

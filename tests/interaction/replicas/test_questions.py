@@ -105,7 +105,9 @@ async def test_an_answer_that_reaches_all_replicas_at_once_counts_once(scene: Re
         assert [has_succeeded(result) for result in results].count(True) == 1, results
 
 
-async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(scene: Replicas, root: Path) -> None:
+async def test_while_the_store_is_down_answers_are_refused_and_everything_else_works(
+    scene: Replicas, root: Path
+) -> None:
     assert scene.store is not None
     file, spent_file = root / "away.txt", root / "used.txt"
     fresh_answer = with_answers(write_call(file), await result_of(scene.urls["r1"], write_call(file)))
@@ -149,7 +151,7 @@ async def message_of(url: str, name: str, **arguments: object) -> str:
 
 
 @pytest.mark.requirement("store.elsewhere")
-async def test_a_job_is_told_of_by_its_replica_and_named_with_it_by_the_others(scene: Replicas) -> None:
+async def test_only_the_replica_of_a_job_controls_it_and_the_others_name_that_replica(scene: Replicas) -> None:
     own_url, other_url, _ = scene.urls.values()
     message = await message_of(own_url, "run_shell_command", command="sleep 600", is_background=True)
     match = re.search(r"bg_[0-9a-f]{8}@(\S+)", message)

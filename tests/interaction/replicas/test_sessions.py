@@ -90,7 +90,7 @@ async def test_sessions_of_the_older_transport_work(scene: Replicas, root: Path)
             assert result["content"][0]["text"] == "seen\n"
 
 
-async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_again(scene: Replicas) -> None:
+async def test_a_client_with_a_session_that_no_replica_knows_is_told_to_initialize_again(scene: Replicas) -> None:
     headers = bearer("ada") | {"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": REVISION}
     status, (answer,) = await status_of(scene.url, headers, request(1, "tools/list"))
     assert status == 404
@@ -98,7 +98,7 @@ async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_a
 
 
 @pytest.mark.requirement("network.drain")
-async def test_a_rolling_restart_under_calls_loses_none_and_does_none_twice(scene: Replicas, root: Path) -> None:
+async def test_a_rolling_restart_during_calls_loses_none_and_repeats_none(scene: Replicas, root: Path) -> None:
     ledger = root / "ledger.txt"
     callers = [
         Caller(scene.url, f"127.0.0.{number + 1}", f"caller{number}", ledger, 0.2, has_sessions=number % 2 > 0)

@@ -48,7 +48,7 @@ async def walk(lane: Lane, own_folder: Path, other_folder: Path, *, has_session:
     assert len(lane.questions) == ROUNDS
 
 
-async def test_nothing_of_two_principals_crosses_between_replicas(root: Path, tmp_path: Path) -> None:
+async def test_two_principals_see_nothing_of_each_other_between_replicas(root: Path, tmp_path: Path) -> None:
     folders = {name: root / name for name in (*TOKENS, "shared")}
     for folder in folders.values():
         folder.mkdir()
