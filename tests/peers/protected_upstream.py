@@ -147,8 +147,7 @@ class Gate:
 def main() -> None:
     """Serve until it is ended."""
     (issuer,) = sys.argv[1:]
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     sys.stderr.write(f"serving {address}\n")
     sys.stderr.flush()

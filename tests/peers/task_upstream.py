@@ -338,6 +338,7 @@ def over_http() -> None:
     app = Starlette(routes=[Route("/{path:path}", endpoint=take, methods=["GET", "POST", "DELETE"])])
     config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
     listener = config.bind_socket()
+    listener.listen()  # before the tests know the port
     sys.stderr.write(f"port {listener.getsockname()[1]}\n")
     sys.stderr.flush()
     asyncio.run(uvicorn.Server(config).serve([listener]))

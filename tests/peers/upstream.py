@@ -107,8 +107,7 @@ def sse_app() -> Starlette:
 def serve_http(app: Starlette) -> None:
     import socket
 
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     sys.stderr.write(f"port {listener.getsockname()[1]}\n")
     sys.stderr.flush()
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
