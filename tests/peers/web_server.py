@@ -40,14 +40,14 @@ class WebServer:
         answers: The responses by path and query; anything else is a 404.
         requests: The head of each request.
         connections: The number of connections so far.
-        talking: The number of open connections.
+        open_connections: The number of open connections.
     """
 
     port: int
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
     requests: list[str] = field(default_factory=list[str])
     connections: int = 0
-    talking: int = 0
+    open_connections: int = 0
 
     @property
     def paths(self) -> list[str]:
@@ -61,7 +61,7 @@ class WebServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         self.connections += 1
-        self.talking += 1
+        self.open_connections += 1
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._answer(reader, writer)
@@ -69,7 +69,7 @@ class WebServer:
             writer.close()
             with suppress(OSError, ssl.SSLError):
                 await writer.wait_closed()
-            self.talking -= 1
+            self.open_connections -= 1
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -95,7 +95,7 @@ async def web_server(
     finally:
         server.close()
         with anyio.fail_after(20, shield=True):
-            while site.talking:  # noqa: ASYNC110 - a connection ends when the server notices that the client has disconnected
+            while site.open_connections:  # noqa: ASYNC110 - a connection ends when the server notices that the client has disconnected
                 await anyio.sleep(0.005)
 
 
@@ -113,12 +113,12 @@ class NameServer:
             else [list(g) for g in addresses]
             for name, addresses in (hosts or {"site.test": ["127.0.0.1"]}).items()
         }
-        self.asked: list[str] = []
+        self.queries: list[str] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """Return the next answer for a name."""
         del port
-        self.asked.append(host)
+        self.queries.append(host)
         answers = self._hosts.get(host, [[]])
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
