@@ -188,7 +188,7 @@ async def test_while_the_server_drains_it_says_so_and_still_works(root: Path, tm
                 ):
                     head = await post(wire, "/mcp", message, request_headers)
                     assert (head.status, head.headers["connection"]) == (200, "close")
-                    answer = [message_part async for message_part in wire.messages(head)][-1]
+                    answer = [reply async for reply in wire.messages(head)][-1]
                     assert not answer["result"].get("isError"), answer
                     assert await wire.is_at_end()
             await until_closed(url)

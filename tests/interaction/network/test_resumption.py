@@ -90,6 +90,6 @@ async def test_a_call_that_ends_before_any_other_message_is_answered_as_json(
         request_headers = headers if revision != "2026-07-28" else modern_headers(message)
         head = await post(wire, "/mcp", message, request_headers)
         assert (head.status, head.headers["content-type"]) == (200, "application/json")
-        (answer,) = [message_part async for message_part in wire.messages(head)]
+        (answer,) = [reply async for reply in wire.messages(head)]
         assert answer["id"] == 3
         assert not answer["result"].get("isError")

@@ -128,7 +128,7 @@ async def test_while_the_store_is_down_answers_are_refused_and_everything_else_w
     # A spent answer stays spent.
     assert not has_succeeded(await result_of(scene.urls["r3"], spent_answer))
     assert not spent_file.exists()
-    # A question from before a replica notices that the store was away has to be asked again.
+    # A question that was asked before its replica noticed the outage must be asked again.
     async with asyncio.timeout(CEILING):
         while not has_succeeded(await answer_elsewhere(scene, file)):
             assert not file.exists()

@@ -132,5 +132,5 @@ async def test_a_client_without_sessions_works_on_with_what_it_has_changed_itsel
         # Each call uses a new connection.
         async with connection(scene.url, "127.0.0.9") as wire:
             head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
-            (answer,) = [message_part async for message_part in wire.messages(head)]
+            (answer,) = [reply async for reply in wire.messages(head)]
             assert not answer["result"].get("isError"), answer
