@@ -267,7 +267,7 @@ async def test_lines_on_standard_error_are_progress(tools: CustomTools, tmp_path
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as group:
             group.start_soon(tool.execute, {"file": str(file)}, tools.context)
-            await until(lambda: "step one" in tools.told)
+            await until(lambda: "step one" in tools.progress_messages)
             file.touch()
 
 
@@ -305,10 +305,10 @@ async def test_very_many_values_are_checked_before_anything_runs(tools: CustomTo
     tool = await tools.tool("echo", type="object", properties={"rows": {"items": {"type": "integer"}}})
     rows: list[Any] = [*range(5_000), "x"]
     params = tool.validate_tool_params({"rows": rows})
-    started = len(tools.starter.started)
+    started = len(tools.starter.processes)
     with pytest.raises(InvalidToolParamsError, match=r"'rows\.5000' must satisfy type"):
         await tool.execute(params, tools.context)
-    assert len(tools.starter.started) == started
+    assert len(tools.starter.processes) == started
     assert json.loads(text_of(await tool.execute({"rows": rows[:100]}, tools.context))) == {"rows": rows[:100]}
 
 

@@ -52,7 +52,7 @@ async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> N
 @pytest.mark.requirement("discovered.consent")
 async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
-    started = len(tools.starter.started)
+    started = len(tools.starter.processes)
     with pytest.raises(InvalidToolParamsError, match="text"):
         tool.validate_tool_params({})
     params = tool.validate_tool_params({"text": "hello\nthere"})
@@ -64,21 +64,21 @@ async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) 
     asked = await tool.should_confirm_execute(params, tools.context)
     assert asked is not None
     assert await tool.should_confirm_execute(params, tools.context) == asked
-    assert len(tools.starter.started) == started
+    assert len(tools.starter.processes) == started
 
 
 @pytest.mark.requirement("discovered.consent")
 @pytest.mark.parametrize("decision", [Decision.ONCE, Decision.DENY])
 async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: Decision) -> None:
     await echo(tools)
-    started = len(tools.starter.started)
+    started = len(tools.starter.processes)
     person = Person(Answer(decision))
     flow = ToolRunner(tools.registry, PermissionPolicy())
     result = await flow.run(FunctionCall("echo", {"text": "hi"}), tools.context, person)
     assert isinstance(result, ToolResult)
     assert len(person.questions) == 1
     is_done = decision is Decision.ONCE
-    assert len(tools.starter.started) - started == int(is_done)
+    assert len(tools.starter.processes) - started == int(is_done)
     assert (result.error is None) is is_done
     if is_done:
         assert json.loads(text_of(result)) == {"text": "hi"}
@@ -87,10 +87,10 @@ async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: D
 @pytest.mark.requirement("discovered.consent")
 async def test_a_call_that_was_cancelled_runs_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
-    started = len(tools.starter.started)
+    started = len(tools.starter.processes)
     signal = AbortSignal()
     signal.abort()
     with pytest.raises(ToolError) as caught:
         await tool.execute({"text": "hi"}, replace(tools.context, signal=signal))
     assert caught.value.code is ToolErrorType.CANCELLED
-    assert len(tools.starter.started) == started
+    assert len(tools.starter.processes) == started

@@ -42,11 +42,11 @@ async def test_nothing_runs_before_a_client_is_there(tools: CustomTools) -> None
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as tasks:
             await tools.discovery.wait_for_first_list()
-            assert tools.starter.started == []
+            assert tools.starter.processes == []
             tools.discovery.start(tasks)
             tools.discovery.start(tasks)
             await tools.registry.discover_all_tools()
-    assert len(tools.starter.started) == 1
+    assert len(tools.starter.processes) == 1
     assert names_of(tools) == ["one"]
     assert tools.discovery.state.tools == ("one",)
 
@@ -58,7 +58,7 @@ async def test_without_a_command_there_is_nothing_to_wait_for(root: Path, tmp_pa
             await tools.registry.discover_all_tools()
             state = await tools.discovery.refresh()
         assert state == DiscoveryState(DiscoveryStatus.OFF, seconds=state.seconds)
-        assert tools.starter.started == []
+        assert tools.starter.processes == []
 
 
 @pytest.mark.requirement("discovered.start")
@@ -111,10 +111,10 @@ async def test_another_call_command_replaces_the_tools_and_other_limits_do_not(t
     first = tools.registry.get_tool("one")
     async with anyio.create_task_group() as tasks:
         tools.discovery.start(tasks)
-        await until(lambda: len(tools.starter.started) == 2)
+        await until(lambda: len(tools.starter.processes) == 2)
     async with anyio.create_task_group() as tasks:
         tools.discovery.change(replace(tools.settings, discovery_seconds=30.0), tasks)
-    assert len(tools.starter.started) == 3
+    assert len(tools.starter.processes) == 3
     assert tools.registry.get_tool("one") == first
     assert len(tools.changes) == 1
     async with anyio.create_task_group() as tasks:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import each_of
-from tests.unit.permissions.commands import judge, outcome, shown
+from tests.unit.permissions.commands import abbreviation, judge, outcome
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
@@ -786,7 +786,7 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
     (scratch / "made").touch()
     site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
     permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
-    assert shown(permission) == expected
+    assert abbreviation(permission) == expected
     assert permission.view is not None
     assert permission.view.has_new_tmp is (expected == "w")
     assert not permission.grants, "which would not be enough"
@@ -847,7 +847,7 @@ def test_what_reads_with_the_network_has_an_empty_tmp_unless_its_words_name_it(c
     ):
         permission = judge(copy, command)
         assert permission.view is not None
-        assert (shown(permission), permission.view.has_new_tmp) == (expected, is_new), command
+        assert (abbreviation(permission), permission.view.has_new_tmp) == (expected, is_new), command
 
 
 @pytest.mark.requirement("hidden.stored")
@@ -869,7 +869,7 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("git commit -a -m c", False, "?w+"),
     ):
         permission = judge(copy, command, deny=["Read(.env)"])
-        assert shown(permission) == expected, command
+        assert abbreviation(permission) == expected, command
         assert permission.view is not None
         assert permission.view.restrictions is not None
         assert (objects in permission.view.restrictions.masked) is is_masked, command

@@ -11,7 +11,7 @@ import pytest
 from server.settings import SettingsError, load_settings
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from tests.settings_cases import sources, write
-from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, both, load_cli
+from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 
@@ -20,7 +20,7 @@ def user_path(tmp_path: Path, cli: CliName) -> Path:
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
+@each_cli
 def test_the_flat_shape_of_older_versions_means_what_it_meant(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:
@@ -44,7 +44,7 @@ def test_the_flat_shape_of_older_versions_means_what_it_meant(
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
+@each_cli
 def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     report = load_cli(tmp_path / "home", cli, SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
     settings = report.settings

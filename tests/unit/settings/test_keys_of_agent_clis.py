@@ -15,7 +15,7 @@ from server.settings import Settings, load_settings
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
-from tests.unit.settings.agent_cli_files import BOTH, both, load_cli
+from tests.unit.settings.agent_cli_files import CLIS, each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
@@ -110,7 +110,7 @@ def by_content(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
+@each_cli
 @by_content([*SHARED, *THEIRS])
 def test_a_key_in_a_file_of_either_cli_means_what_it_means_there(
     machine: dict[str, str], tmp_path: Path, cli: CliName, case: Case
@@ -137,7 +137,7 @@ DIFFERING = [
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@pytest.mark.parametrize("cli", [*BOTH, None])
+@pytest.mark.parametrize("cli", [*CLIS, None])
 @by_content(DIFFERING)
 def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName | None, case: Case
@@ -152,7 +152,7 @@ def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
+@each_cli
 @pytest.mark.parametrize("key", [("mcp", "allowed"), ("allowMCPServers",)], ids=".".join)
 def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, key: tuple[str, ...]
@@ -166,7 +166,7 @@ def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
 
 
 @pytest.mark.requirement("settings.workspace.trust")
-@both
+@each_cli
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
 def test_no_word_on_folder_trust_in_a_file_of_the_other_cli_lets_a_workspace_count(
     machine: dict[str, str], tmp_path: Path, cli: CliName, is_on: bool
@@ -183,7 +183,7 @@ def test_no_word_on_folder_trust_in_a_file_of_the_other_cli_lets_a_workspace_cou
 
 
 @pytest.mark.requirement("settings.agent-cli.order")
-@both
+@each_cli
 def test_the_file_of_a_trusted_project_stands_over_the_users_and_below_the_machines(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from server.settings.agent_cli import CliName
 from tests.settings_cases import load, refusal
-from tests.unit.settings.agent_cli_files import both, load_cli
+from tests.unit.settings.agent_cli_files import each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
@@ -28,7 +28,7 @@ ODD_SERVERS: list[tuple[Any, str]] = [
 ]
 
 
-@both
+@each_cli
 @pytest.mark.parametrize(("entry", "why"), ODD_SERVERS, ids=[str(entry) for entry, _ in ODD_SERVERS])
 @pytest.mark.requirement("settings.agent-cli.served")
 def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
@@ -48,7 +48,7 @@ def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], fi
     assert "mcpServers.odd.type" in refusal(file, {"mcpServers": {"odd": {"type": "sdk"}}}, environ)
 
 
-@both
+@each_cli
 @pytest.mark.requirement("login.settings")
 def test_the_login_of_a_server_is_read_in_every_file(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName
@@ -63,7 +63,7 @@ def test_the_login_of_a_server_is_read_in_every_file(
         assert report.warnings == ()
 
 
-@both
+@each_cli
 @pytest.mark.parametrize("written", ["streamable-http", "streamableHttp", "streamable_http"])
 @pytest.mark.requirement("settings.key-aliases")
 def test_every_spelling_of_streamable_http_is_read_in_every_file(
@@ -84,7 +84,7 @@ def nested(path: tuple[str, ...], value: Any) -> Content:
     return value
 
 
-@both
+@each_cli
 @pytest.mark.parametrize("path", MODE_KEYS, ids=".".join)
 @pytest.mark.parametrize("mode", ["smart", 1, ["plan"], {}], ids=str)
 @pytest.mark.requirement("settings.agent-cli.served")
@@ -114,7 +114,7 @@ DIFFERING: list[tuple[Content, str]] = [
 ]
 
 
-@both
+@each_cli
 @pytest.mark.parametrize(("content", "pair"), DIFFERING, ids=[pair for _, pair in DIFFERING])
 @pytest.mark.requirement("settings.agent-cli.shapes")
 def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_warning(
@@ -133,7 +133,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
     ]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.shapes")
 def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     content: Content = {
@@ -182,7 +182,7 @@ def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
     ]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
 def test_variables_are_expanded_in_every_text_of_their_files_and_what_they_hold_is_not_expanded_again(
     machine: dict[str, str], tmp_path: Path, cli: CliName
@@ -208,7 +208,7 @@ def test_variables_are_expanded_in_every_text_of_their_files_and_what_they_hold_
     assert found.web.search.tavily.api_key == "$X"
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
 def test_a_variable_that_is_not_set_stays_as_it_is_written_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName
@@ -219,7 +219,7 @@ def test_a_variable_that_is_not_set_stays_as_it_is_written_with_a_warning(
     assert "memory.fileName[0] refers to the environment variable NO, which is not set" in report.warnings[0]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
 def test_a_rule_that_allows_means_what_it_says_and_one_that_asks_or_refuses_counts_in_both_readings(
     machine: dict[str, str], tmp_path: Path, cli: CliName

@@ -25,8 +25,8 @@ async def comes_true(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.mark.requirement("store.claims")
-async def test_a_key_is_taken_once_by_whichever_replica_is_first(opened: Opener) -> None:
-    stores = [opened() for _ in range(3)]
+async def test_a_key_is_taken_once_by_whichever_replica_is_first(open_replica: Opener) -> None:
+    stores = [open_replica() for _ in range(3)]
     for store in stores:
         await store.start()
     won: list[bool] = []
@@ -57,8 +57,8 @@ async def test_nothing_is_taken_for_a_generation_that_the_store_is_not_of(store:
 
 
 @pytest.mark.requirement("store.values")
-async def test_a_value_is_replaced_only_over_the_version_that_was_seen(opened: Opener) -> None:
-    one, other = opened(), opened()
+async def test_a_value_is_replaced_only_over_the_version_that_was_seen(open_replica: Opener) -> None:
+    one, other = open_replica(), open_replica()
     assert await one.get("grants") is None
     first = await one.put("grants", "a", 60, if_version=ABSENT)
     assert first is not None
@@ -93,8 +93,8 @@ async def test_a_value_without_an_end_stays_and_others_go(store: Store) -> None:
 
 
 @pytest.mark.requirement("store.values")
-async def test_of_many_who_write_over_the_same_version_one_does(opened: Opener) -> None:
-    stores = [opened() for _ in range(3)]
+async def test_of_many_who_write_over_the_same_version_one_does(open_replica: Opener) -> None:
+    stores = [open_replica() for _ in range(3)]
     version = str(await stores[0].put("grants", "", 60))
     written: list[str] = []
 
@@ -109,8 +109,8 @@ async def test_of_many_who_write_over_the_same_version_one_does(opened: Opener) 
 
 
 @pytest.mark.requirement("store.counters")
-async def test_a_counter_adds_up_over_replicas_and_ends_as_long_after_its_first_count(opened: Opener) -> None:
-    one, other = opened(), opened()
+async def test_a_counter_adds_up_over_replicas_and_ends_as_long_after_its_first_count(open_replica: Opener) -> None:
+    one, other = open_replica(), open_replica()
     assert [await one.add("calls", 1, 60), await other.add("calls", 2, 60), await one.add("calls", 1, 60)] == [1, 3, 4]
     await one.add("few", 1, SHORT)
 
@@ -121,11 +121,11 @@ async def test_a_counter_adds_up_over_replicas_and_ends_as_long_after_its_first_
 
 
 @pytest.mark.requirement("store.messages")
-async def test_what_is_published_reaches_every_subscriber_of_its_channel_in_order(opened: Opener) -> None:
+async def test_what_is_published_reaches_every_subscriber_of_its_channel_in_order(open_replica: Opener) -> None:
     heard: dict[int, list[str | None]] = {0: [], 1: []}
 
     async def listen(number: int) -> None:
-        async with aclosing(opened().subscribe("lists")) as messages:
+        async with aclosing(open_replica().subscribe("lists")) as messages:
             async for text in messages:
                 heard[number].append(text)
 
@@ -133,7 +133,7 @@ async def test_what_is_published_reaches_every_subscriber_of_its_channel_in_orde
         for number in heard:
             tasks.start_soon(listen, number)
         await until(lambda: all(heard.values()))
-        speaker = opened()
+        speaker = open_replica()
         for text in ("tools", "prompts"):
             await speaker.publish("others", "not for us")
             await speaker.publish("lists", text)
