@@ -1,4 +1,4 @@
-"""What an answer of always covers for a tool of another server: this tool or this server, whatever it is called."""
+"""What the answer "always" covers for an upstream tool: this tool or this server, whatever their names are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.permissions.verdict import Grant, Permission, Verdict
 
 
 def tools_covered_by(rule: str) -> set[tuple[str, str]]:
-    """The tools that a rule which allows is about."""
+    """Return the servers and tools that an allow rule covers."""
     parsed_rule = parse_rule(rule, Verdict.ALLOW, SESSION, str, "/home/none")
     tools = [(server, tool) for server in ("git", "mcp", "mcp_git") for tool in ("git", "t", "git__t")]
     return {
@@ -25,7 +25,7 @@ def tools_covered_by(rule: str) -> set[tuple[str, str]]:
 
 @pytest.mark.requirement("rules.one-server")
 @pytest.mark.parametrize("server", ["git", "mcp", "mcp_git"])
-def test_an_answer_of_always_covers_the_tool_or_the_server_that_was_asked_about(server: str) -> None:
+def test_always_covers_the_tool_or_the_server_that_was_asked_about(server: str) -> None:
     assert tools_covered_by(rule_for(f"{server}__t")) == {(server, "t")}
     permission = Permission(Verdict.ASK, "", (Grant(rule_for(f"{server}__t"), ""),))
     details = McpConfirmation(title="", server_name=server, tool_name="t", arguments={})
