@@ -1,4 +1,4 @@
-"""The table of MCP clients: where the settings file of each is on each system, and the entry for coretools-mcp in it."""
+"""The table of MCP clients: where each has its settings file on each system, and the entry for coretools-mcp in it."""
 
 from __future__ import annotations
 

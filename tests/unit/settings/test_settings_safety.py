@@ -1,4 +1,4 @@
-"""What settings must never do: show a secret, or pass over a restriction."""
+"""What settings must never do: reveal a secret, or enable yolo mode from a file."""
 
 from __future__ import annotations
 
