@@ -93,7 +93,7 @@ async def test_a_program_that_the_system_cannot_start_is_reported(root: Path, tm
 
 
 @pytest.mark.requirement("discovered.result.text")
-async def test_what_a_tool_prints_is_its_result(tools: CustomTools) -> None:
+async def test_the_output_of_a_tool_is_its_result(tools: CustomTools) -> None:
     result = await tools.call("verdict", text="plain\n  text [1]")
     assert text_of(result) == "plain\n  text [1]"
     assert result.structured is None
@@ -233,7 +233,7 @@ async def test_output_on_standard_error_is_a_failure_only_in_strict_mode(root: P
 
 
 @pytest.mark.requirement("discovered.limits")
-async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Path, tmp_path: Path) -> None:
+async def test_a_tool_that_takes_too_long_is_ended_with_all_its_processes(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     async with custom_tools(root, tmp_path, call_seconds=1.0) as tools:
         message = (await tools.error_of("linger", file=str(file))).message
@@ -242,7 +242,7 @@ async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Pat
 
 
 @pytest.mark.requirement("discovered.limits")
-async def test_a_cancelled_call_ends_all_that_it_started(tools: CustomTools, tmp_path: Path) -> None:
+async def test_a_cancelled_call_ends_all_its_processes(tools: CustomTools, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     tool = await tools.tool("linger")
     with anyio.fail_after(CEILING):

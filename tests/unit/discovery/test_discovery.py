@@ -75,7 +75,7 @@ async def test_a_first_list_does_not_wait_for_a_command_that_hangs(root: Path, t
 
 
 @pytest.mark.requirement("discovered.refresh")
-async def test_the_registry_changes_only_by_what_is_different(tools: CustomTools) -> None:
+async def test_the_registry_changes_only_if_tools_differ(tools: CustomTools) -> None:
     await tools.discover(ONE, TWO)
     assert len(tools.changes) == 1
     await tools.discover(ONE, TWO)

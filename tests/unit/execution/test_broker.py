@@ -275,7 +275,7 @@ async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStart
 
 
 @pytest.mark.requirement("process.descriptors")
-async def test_a_pipe_of_ours_is_read_as_standard_input_until_we_close_it(broker: BrokeredStarter) -> None:
+async def test_a_passed_pipe_is_read_as_standard_input_until_it_is_closed(broker: BrokeredStarter) -> None:
     reading, writing = os.pipe()
     command = "read first; echo got $first; cat; echo end"
     process = await broker.start(ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, descriptors={0: reading}))
@@ -378,7 +378,7 @@ async def test_a_file_that_grows_too_large_ends_its_writer(broker: BrokeredStart
 
 
 @pytest.mark.requirement("process.left-running")
-async def test_what_a_shell_leaves_running_is_known_and_ended(broker: BrokeredStarter) -> None:
+async def test_processes_that_a_shell_leaves_running_are_known_and_ended(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("sleep 600 & echo $!"))
     sleeper = int(await read_line(process))
     with anyio.fail_after(CEILING):

@@ -62,7 +62,7 @@ def test_addresses_of_proxies_and_indexes_lose_their_passwords() -> None:
 
 
 @pytest.mark.requirement("environment.known")
-def test_what_the_operator_sets_is_passed_as_it_is_over_everything_else() -> None:
+def test_the_operators_variables_are_passed_unchanged_and_override_everything_else() -> None:
     operator_variables = {
         "MY_TOKEN": "ghp_" + "a" * 36,
         "PAGER": "less",

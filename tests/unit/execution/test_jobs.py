@@ -98,7 +98,7 @@ async def test_a_job_that_has_ended_says_how(shell: Shell, command: str, status:
 
 
 @pytest.mark.requirement("jobs.start")
-async def test_a_job_runs_as_long_as_anything_of_it_runs(shell: Shell, root: Path) -> None:
+async def test_a_job_runs_as_long_as_any_of_its_processes(shell: Shell, root: Path) -> None:
     job = await start_job(shell, "(while [ ! -e go ]; do sleep 0.01; done) & exit 3")
     await until(lambda: job.exit is not None)
     assert "running; its shell has exited (exit code 3" in text_of(await shell.list())
@@ -168,7 +168,7 @@ async def test_the_last_lines_are_shown_and_then_only_what_is_new(shell: Shell, 
 
 
 @pytest.mark.requirement("jobs.read")
-async def test_reading_on_from_the_beginning_gives_all_of_it(shell: Shell) -> None:
+async def test_reading_repeatedly_from_the_beginning_gives_all_output(shell: Shell) -> None:
     job = await start_job(shell, "seq 1 60000; printf '\\xe2\\x82'; sleep 0.1; printf '\\xac\\nend'")
     pieces: list[str] = []
     offset = 0
@@ -245,7 +245,7 @@ async def test_an_offset_past_the_end_is_refused(shell: Shell) -> None:
 
 
 @pytest.mark.requirement("jobs.start")
-async def test_stopping_ends_the_job_with_all_it_started(shell: Shell) -> None:
+async def test_stopping_ends_a_job_with_all_its_processes(shell: Shell) -> None:
     job = await start_job(shell, "trap 'echo saved; exit 0' TERM; sleep 600 & sleep 600 & wait; wait")
     await until(lambda: len(shell.running()) == 3)
     result = await shell.stop(job)
@@ -261,7 +261,7 @@ async def test_stopping_ends_the_job_with_all_it_started(shell: Shell) -> None:
 
 
 @pytest.mark.requirement("jobs.start")
-async def test_stopping_kills_what_ignores_it(shell: Shell) -> None:
+async def test_stopping_kills_a_job_that_ignores_sigterm(shell: Shell) -> None:
     job = await start_job(shell, "trap '' TERM; echo ready; while :; do sleep 1; done")
     await until(lambda: job.running.output.total)
     await shell.stop(job)

@@ -145,7 +145,7 @@ async def test_what_waits_for_the_disk_is_counted_and_written_in_order(tmp_path:
 
 
 @pytest.mark.requirement("shell.output.faults")
-@pytest.mark.skipif(sys.platform != "linux", reason="open files are looked for in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: open files can be listed only in /proc")
 async def test_a_file_that_is_closed_during_a_write_is_closed_after_the_write(tmp_path: Path) -> None:
     may_continue, writers = threading.Event(), Threads(1)
     client_folder = tmp_path / "client"
@@ -196,7 +196,7 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("shell.output.faults")
-async def test_a_server_that_needed_no_folder_removes_those_of_killed_ones_when_it_ends(tmp_path: Path) -> None:
+async def test_a_server_without_a_folder_removes_those_of_killed_servers_when_it_ends(tmp_path: Path) -> None:
     await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
     (_leftover_folder,) = tmp_path.iterdir()
     await PrivateFolders(str(tmp_path)).aclose()
@@ -221,7 +221,7 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("shell.output.faults")
-async def test_a_server_that_needed_no_folder_does_not_wait_for_the_removal_of_others(tmp_path: Path) -> None:
+async def test_a_server_without_a_folder_does_not_wait_for_the_removal_of_other_folders(tmp_path: Path) -> None:
     await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
     with anyio.fail_after(CEILING):
         process = await anyio.run_process(
@@ -256,7 +256,7 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("shell.output.faults")
-async def test_what_a_server_had_not_removed_when_it_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+async def test_folders_that_a_killed_server_had_not_removed_are_removed_by_the_next_one(tmp_path: Path) -> None:
     await anyio.run_process([sys.executable, "-c", KILLED_AT_END, str(tmp_path)], cwd=ROOT, check=False)
     (folder,) = tmp_path.iterdir()
     assert list(folder.iterdir())
@@ -275,7 +275,7 @@ async def test_a_folder_that_is_named_like_the_lock_is_removed_too(store: Privat
 
 
 @pytest.mark.requirement("shell.output.faults")
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not limit the size of files")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows cannot limit the size of files")
 async def test_a_server_that_cannot_write_files_still_reads_files_and_exits_normally(root: Path) -> None:
     (root / "a.txt").write_text("found")
     calls = ((1, "list_directory", {"path": "."}), (2, "read_file", {"file_path": "a.txt"}))
@@ -366,7 +366,7 @@ def test_a_cache_belongs_to_one_client_in_one_workspace_and_is_removed_when_unus
 
 
 @pytest.mark.requirement("sandbox.caches")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: modes of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows has no POSIX file modes")
 def test_caches_are_closed_to_others_and_a_link_in_the_place_of_one_is_not_followed(tmp_path: Path) -> None:
     old, caches, link = tmp_path / "data" / "old", tmp_path / "caches", tmp_path / "link"
     old.mkdir(parents=True)

@@ -80,7 +80,7 @@ async def test_the_signal_that_ended_the_shell_is_reported(shell: Shell) -> None
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_what_is_printed_cannot_pass_for_a_label(shell: Shell) -> None:
+async def test_output_cannot_pass_for_a_label(shell: Shell) -> None:
     text = text_of(await shell.run("printf 'x\\nExit Code: 0\\nSignal: none\\n'; exit 1"))
     assert text.index("Exit Code: 1") < text.index("Output:") < text.index("Exit Code: 0")
 

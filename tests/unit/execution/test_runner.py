@@ -105,7 +105,7 @@ async def test_any_output_restarts_the_silence_timeout(root: Path, tmp_path: Pat
 
 @pytest.mark.requirement("shell.limit.time")
 @pytest.mark.parametrize("command", ["sleep 600 & sleep 600", IGNORES_SIGTERM, "(sleep 600 &) ; sleep 600"])
-async def test_a_cancelled_call_ends_the_command_with_all_it_started(shell: Shell, command: str) -> None:
+async def test_a_cancelled_call_ends_the_command_with_all_its_processes(shell: Shell, command: str) -> None:
     with anyio.fail_after(CEILING), anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shell.run, command)
@@ -153,12 +153,12 @@ BOX = (Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
 class HeldCommand(ConfinedCommand):
     """A command whose resources may be released only when it is over. The release reports changed files."""
 
-    released: list[str] = field(default_factory=list[str])
+    releases: list[str] = field(default_factory=list[str])
     is_over: Callable[[], bool] = lambda: True
 
     async def release(self) -> SandboxChanges:
         assert self.is_over()
-        self.released.append(self.spec.folder)
+        self.releases.append(self.spec.folder)
         at = self.spec.folder
         return SandboxChanges(
             ((f"{at}/.mcp.json", "/private/mcp.json"),), (f"{at}/.vscode",), (f"{at}/.envrc",), 7, 3_000_000_000, 2_000
@@ -179,7 +179,7 @@ async def test_a_commands_resources_are_released_once_all_its_processes_have_end
 
     class HoldingSandbox(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
-            return HeldCommand(spec, *BOX, released=releases, is_over=lambda: not shells[0].running())
+            return HeldCommand(spec, *BOX, releases=releases, is_over=lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=HoldingSandbox()) as shell:
         shells.append(shell)
@@ -400,7 +400,7 @@ async def test_a_slot_is_free_again_however_its_command_ended(root: Path, tmp_pa
 
 
 @pytest.mark.requirement("shell.background")
-async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(shell: Shell) -> None:
+async def test_a_call_ends_with_its_shell_even_if_a_child_holds_the_output(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         result = await shell.run("sleep 600 & echo $!")
     pid = int(output_of(result))
@@ -416,7 +416,9 @@ async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(she
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read(shell: Shell, root: Path) -> None:
+async def test_processes_left_running_may_continue_to_print_and_all_output_can_be_read(
+    shell: Shell, root: Path
+) -> None:
     script = "(while [ ! -e go ]; do sleep 0.01; done; echo later; echo done >written) & echo first"
     assert output_of(await shell.run(script)) == "first"
     (root / "go").touch()
@@ -427,7 +429,7 @@ async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Shell) -> None:
+async def test_processes_left_running_are_known_even_if_they_hold_no_output(shell: Shell) -> None:
     result = await shell.run("sleep 600 >/dev/null 2>&1 & echo $!; exit 5")
     assert shell.job.status == "running"
     assert "Exit Code: 5" in text_of(result)
@@ -438,7 +440,7 @@ async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Sh
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
+async def test_a_process_that_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         while True:
             result = await shell.run("sleep 0.02 >/dev/null 2>&1 & :")
@@ -448,7 +450,7 @@ async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> Non
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell) -> None:
+async def test_all_output_from_before_the_end_of_the_shell_is_there(shell: Shell) -> None:
     for size in (1, 60_000, 500_000):
         result = await shell.run(f"sleep 600 & head -c {size} /dev/zero | tr '\\0' x; printf end")
         assert result.facts["outputBytes"] == size + 3

@@ -207,7 +207,7 @@ def test_a_link_in_a_workspace_causes_no_mount_of_anything_outside(root: Path) -
 
 @only_posix
 @pytest.mark.requirement("sandbox.view")
-def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
+def test_a_hidden_path_in_a_root_stays_hidden_even_if_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
     setup = look_at(Site(home=str(root)), [str(root), str(root / "missing")])
     assert setup.view.roots == (str(root),)
@@ -332,7 +332,7 @@ def test_in_a_workspace_below_a_system_folder_bubblewrap_mounts_nothing_by_path(
 
 
 @pytest.mark.requirement("sandbox.places")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: there are no forks")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows cannot fork processes")
 def test_a_fork_that_is_killed_while_it_mounts_counts_as_failed() -> None:
     from tools.shell.broker import supervisor
 

@@ -61,7 +61,7 @@ def test_a_control_string_without_an_end_hides_no_more_than_its_line() -> None:
     ],
     ids=repr,
 )
-def test_what_was_overwritten_or_erased_is_left_out(output: bytes, text: str) -> None:
+def test_overwritten_and_erased_text_is_left_out(output: bytes, text: str) -> None:
     assert plain_text(output) == text
 
 

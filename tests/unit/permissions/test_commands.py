@@ -243,7 +243,7 @@ def test_commands_that_bash_may_run_beyond_the_words_are_covered_by_no_rule_and_
     project: Path, text: str
 ) -> None:
     command = text.replace("{}", "touch x")
-    unconfined, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
+    site_without_sandbox, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
     for site in (None, landlock):
         assert outcome(project, command, site=site, allow=["Bash(mkdir *)"]) in ("r", "?w", "?o")
     assert outcome(project, command, allow=["Bash(mkdir *)", "Bash"]) in ("r", "w")
@@ -252,8 +252,8 @@ def test_commands_that_bash_may_run_beyond_the_words_are_covered_by_no_rule_and_
     assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
     assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
     reading = command.replace("mkdir", "echo")
-    assert outcome(project, reading, site=unconfined) == "?o"
-    assert outcome(project, reading, PLAN, site=unconfined) == "X"
+    assert outcome(project, reading, site=site_without_sandbox) == "?o"
+    assert outcome(project, reading, PLAN, site=site_without_sandbox) == "X"
     assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more than")
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
@@ -509,7 +509,7 @@ def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden
 
 
 @pytest.mark.requirement("commands.answers")
-def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
+def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
     new = home / "notes" / "new"
     note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new}"
     assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {note}"

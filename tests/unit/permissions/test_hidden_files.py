@@ -64,12 +64,12 @@ def limits_for(
     rules: Rules,
     kind: ViewKind = ViewKind.WORKING,
     *,
-    named: tuple[Path, ...] = (),
+    question_paths: tuple[Path, ...] = (),
     is_asked: bool = False,
 ) -> FileRestrictions:
     workspace = Workspace([str(root)])
     scan_result = HiddenFileScanner().scan(workspace, rules)
-    names = set(map(str, named))
+    names = set(map(str, question_paths))
     lifted_limits = LiftedLimits(names, names, names)
     return restrictions(scan_result, kind, lifted=lifted_limits, is_asked=is_asked, rules=rules, workspace=workspace)
 
@@ -356,19 +356,19 @@ def test_consent_opens_what_the_question_names_but_nothing_denied(root: Path, ho
     assert relative_paths(root, reading_limits.read_only) == ["lock"]
     assert relative_paths(root, limits_for(root, rules).masked) == [".env", "conf", "x.log"]
     assert relative_paths(root, limits_for(root, rules, is_asked=True).masked) == [".env", "conf"]
-    assert relative_paths(root, limits_for(root, rules, ViewKind.READING, named=(root,)).masked) == [
+    assert relative_paths(root, limits_for(root, rules, ViewKind.READING, question_paths=(root,)).masked) == [
         ".env",
         "conf/sub/.env",
     ]
-    key_limits = limits_for(root, rules, is_asked=True, named=(root / "conf/key",))
+    key_limits = limits_for(root, rules, is_asked=True, question_paths=(root / "conf/key",))
     assert relative_paths(root, key_limits.masked) == [".env", "conf/other", "conf/sub"]
-    assert limits_for(root, rules, is_asked=True, named=(root / "lock",)).read_only == ()
+    assert limits_for(root, rules, is_asked=True, question_paths=(root / "lock",)).read_only == ()
     write_files(root, *(f"wide/{number}" for number in range(hidden_files.MAX_HIDDEN)))
     wide = rules_of(home, ask=("Read(wide)",))
     other_paths = [f"wide/{number}" for number in range(1, hidden_files.MAX_HIDDEN)]
-    assert relative_paths(root, limits_for(root, wide, is_asked=True, named=(root / "wide/0",)).masked) == sorted(
-        other_paths
-    )
+    assert relative_paths(
+        root, limits_for(root, wide, is_asked=True, question_paths=(root / "wide/0",)).masked
+    ) == sorted(other_paths)
 
 
 @pytest.mark.requirement("hidden.held")

@@ -98,7 +98,7 @@ def test_a_rule_about_paths_is_one_line(specifier: str) -> None:
 
 
 @pytest.mark.requirement("rules.links")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: on Windows, links need special rights")
 def test_a_rule_that_forbids_a_path_through_links_covers_their_current_targets(tmp_path: Path) -> None:
     top = Path(os.path.realpath(tmp_path))
     specifier = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
@@ -254,7 +254,7 @@ def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
 
 
 @pytest.mark.requirement("rules.malformed")
-def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
+def test_a_typo_in_a_rule_never_opens_what_the_rule_meant_to_close() -> None:
     lists = {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
     rules, warnings = read_rules(lists, canonical, HOME)
     assert [parsed_rule.fits_command("anything") for parsed_rule in rules.deny] == [True, True]

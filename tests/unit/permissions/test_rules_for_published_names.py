@@ -57,9 +57,9 @@ ELSEWHERE = [
 
 
 @pytest.mark.requirement("proxy.names.full")
-@pytest.mark.parametrize("tool", ELSEWHERE, ids=lambda each: each.name)
+@pytest.mark.parametrize("tool", ELSEWHERE, ids=lambda tool: tool.name)
 @pytest.mark.parametrize("rule", ["hub__search", "mcp__hub__search", "hub__*", "mcp__hub", "mcp_hub_search"])
-async def test_rules_by_the_full_name_count_whatever_a_tool_is_published_as(
+async def test_rules_with_the_full_name_apply_whatever_name_a_tool_is_published_under(
     context: ToolContext, tool: DiscoveredMCPTool, rule: str
 ) -> None:
     for key, expected in (("allow", Verdict.ALLOW), ("deny", Verdict.DENY), ("ask", Verdict.ASK)):
@@ -88,7 +88,7 @@ async def test_a_new_name_with_the_alias_as_its_prefix_can_be_allowed(context: T
 
 
 @pytest.mark.requirement("proxy.names.full")
-@pytest.mark.parametrize("upstream_tool", [*ELSEWHERE, tool("a b*", "a-b--g1234567")], ids=lambda each: each.name)
+@pytest.mark.parametrize("upstream_tool", [*ELSEWHERE, tool("a b*", "a-b--g1234567")], ids=lambda tool: tool.name)
 async def test_always_is_kept_for_the_tool_and_not_for_its_published_name(
     context: ToolContext, upstream_tool: DiscoveredMCPTool
 ) -> None:

@@ -50,8 +50,8 @@ class RunningServer:
     def write_settings(self, content: dict[str, Any]) -> SettingsReport:
         return load_settings([write(self._file, content)], {}, self._environ)
 
-    def _record_announcement(self, kind: OfferedKind, is_said: bool) -> None:
-        if is_said:
+    def _record_announcement(self, kind: OfferedKind, is_announced: bool) -> None:
+        if is_announced:
             self.announced_lists.append(kind.field)
 
     async def _record_change(self, before: SettingsReport, after: SettingsReport) -> None:

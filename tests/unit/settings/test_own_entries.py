@@ -1,4 +1,4 @@
-"""Which entries start or reach coretools-mcp itself, and that it never becomes its own upstream."""
+"""Entries that start or reach coretools-mcp itself: it must never become its own upstream."""
 
 from __future__ import annotations
 

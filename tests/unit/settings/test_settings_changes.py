@@ -77,7 +77,7 @@ def test_an_existing_text_is_not_added_again() -> None:
 
 @pytest.mark.requirement("rules.saved")
 @pytest.mark.parametrize("text", ["[]", "{", '{"permissions": []}', '{"permissions": {"allow": "x"}}', "// alone"])
-def test_a_file_without_such_a_list_is_refused(text: str) -> None:
+def test_a_file_to_which_the_list_cannot_be_added_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         with_rules(text)
 

@@ -28,7 +28,7 @@ from tools.contract.limits import MediaHandling
     ],
     ids=["home", "xdg", "relative xdg", "empty xdg", "windows", "windows without appdata"],
 )
-@pytest.mark.skipif(sys.platform == "win32", reason="the paths are spelled for POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: the expected paths are POSIX paths")
 def test_the_user_file_is_in_the_users_configuration_folder(
     environ: dict[str, str], platform: str, expected: str | None
 ) -> None:

@@ -1,4 +1,4 @@
-"""Settings files of a workspace: none takes effect before it is trusted, and keys of the operator never take effect."""
+"""Settings files of a workspace: none takes effect before it is trusted, and the operator's keys in it never do."""
 
 from __future__ import annotations
 
