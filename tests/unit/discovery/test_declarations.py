@@ -60,10 +60,10 @@ def test_the_schema_is_found_under_each_of_its_names(key: str) -> None:
 
 @pytest.mark.requirement("discovered.declarations")
 def test_a_tool_without_parameters_has_the_schema_of_an_empty_object() -> None:
-    empty: Any = {"type": "object", "properties": {}}
-    assert schema_of({}) == empty
-    assert schema_of({"parameters": None}) == empty
-    assert schema_of({"parameters": {}}) == empty
+    empty_schema: Any = {"type": "object", "properties": {}}
+    assert schema_of({}) == empty_schema
+    assert schema_of({"parameters": None}) == empty_schema
+    assert schema_of({"parameters": {}}) == empty_schema
 
 
 @pytest.mark.requirement("discovered.declarations.gemini")
@@ -130,12 +130,12 @@ WRONG: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong_schema", WRONG)
 @pytest.mark.requirement("discovered.declarations")
-def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong: dict[str, Any]) -> None:
+def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong_schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
-        Draft202012Validator.check_schema(wrong)
-    nesting_schema = {"properties": {"a": {"anyOf": [{"items": {"properties": {"b": wrong}}}]}}}
+        Draft202012Validator.check_schema(wrong_schema)
+    nesting_schema = {"properties": {"a": {"anyOf": [{"items": {"properties": {"b": wrong_schema}}}]}}}
     assert list(read({"name": "t", "parameters": nesting_schema}, {"name": "last"}).tools) == ["last"]
 
 
@@ -201,17 +201,17 @@ def test_a_wrapper_without_an_array_is_left_out() -> None:
 @pytest.mark.requirement("discovered.names")
 def test_a_name_that_clients_do_not_accept_is_changed_with_a_warning() -> None:
     result = read({"name": "get weather/now"}, {"name": "get-weather-now"}, {"name": "x" * 65})
-    weather, plain, long = result.tools
-    assert weather.startswith("get-weather-now-")
-    assert plain == "get-weather-now"
-    assert len(long) == MAX_NAME
-    assert result.tools[weather].declared_name == "get weather/now"
-    assert result.tools[long].declared_name == "x" * 65
+    weather_name, plain_name, long_name = result.tools
+    assert weather_name.startswith("get-weather-now-")
+    assert plain_name == "get-weather-now"
+    assert len(long_name) == MAX_NAME
+    assert result.tools[weather_name].declared_name == "get weather/now"
+    assert result.tools[long_name].declared_name == "x" * 65
     assert [warning.partition(":")[0] for warning in result.warnings] == [
-        f"'get weather/now' is published as '{weather}'",
-        f"'{'x' * 65}' is published as '{long}'",
+        f"'get weather/now' is published as '{weather_name}'",
+        f"'{'x' * 65}' is published as '{long_name}'",
     ]
-    assert list(read({"name": "get weather/now"}).tools) == [weather]
+    assert list(read({"name": "get weather/now"}).tools) == [weather_name]
 
 
 @pytest.mark.requirement("discovered.declarations")
@@ -272,13 +272,13 @@ def test_a_byte_order_mark_and_bytes_that_are_not_utf_8_do_no_harm() -> None:
 
 @pytest.mark.requirement("discovered.arguments")
 def test_patterns_that_could_take_forever_are_left_to_the_tool() -> None:
-    slow = {"type": "string", "pattern": "^(a+)+$"}
+    slow_schema = {"type": "string", "pattern": "^(a+)+$"}
     schema: Any = {
-        "properties": {"a": slow, "b": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}},
+        "properties": {"a": slow_schema, "b": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}},
         "required": ["a"],
     }
     tool = read({"name": "t", "parameters": schema}).tools["t"]
-    assert tool.schema["properties"]["a"] == slow
+    assert tool.schema["properties"]["a"] == slow_schema
     assert tool.check.problem_of({"a": "a" * 40 + "!", "b": {"a" * 40 + "!": 1}}) is None
     assert tool.check.problem_of({"a": 1}) is not None
 

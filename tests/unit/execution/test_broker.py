@@ -197,14 +197,14 @@ async def test_impossible_limits_and_attachments_are_refused(broker: BrokeredSta
 @pytest.mark.requirement("process.start-failed")
 async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: BrokeredStarter) -> None:
     await run(broker, bash("true"))
-    busy = await broker.start(bash("exec sleep 600"))
+    sleeper = await broker.start(bash("exec sleep 600"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = len(os.listdir("/proc/self/fd"))
     numbers = [number for number in range(1000) if not os.path.lexists(f"/proc/self/fd/{number}")]
     spec = ProcessSpec((BASH, "-c", "true"), "/", ENVIRONMENT, attachments={3: b"x"})
     try:
-        for free in range(5):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (numbers[free], hard))
+        for free_count in range(5):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (numbers[free_count], hard))
             with pytest.raises(StartFailedError) as error_info:
                 await broker.start(spec)
             assert error_info.value.number == errno.EMFILE
@@ -212,17 +212,17 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(os.listdir("/proc/self/fd")) == before
     assert (await run(broker, spec))[0] == ExitStatus(0, None)
-    await busy.end(0)
-    busy.close()
+    await sleeper.end(0)
+    sleeper.close()
 
 
 @pytest.mark.requirement("process.start-failed")
 async def test_a_supervisor_that_cannot_be_forked_says_why_without_news_of_the_program() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    ours.setblocking(False)
-    connection = SupervisorHandle(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
-    with theirs:
-        theirs.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
+    own_end, broker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    own_end.setblocking(False)
+    connection = SupervisorHandle(own_end, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
+    with broker_end:
+        broker_end.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as error_info:
         await connection.run(launch)
     assert error_info.value.number == errno.EAGAIN
@@ -266,9 +266,9 @@ async def test_after_closing_nothing_is_started(broker: BrokeredStarter) -> None
 
 @pytest.mark.requirement("process.descriptors")
 async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStarter) -> None:
-    large = os.urandom(500_000).hex().encode()
+    large_attachment = os.urandom(500_000).hex().encode()
     # The supervisor itself has descriptors of these numbers.
-    attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large}
+    attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large_attachment}
     command = "for n in {19..3}; do cat <&$n; done; cat <&40"
     spec = ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, attachments=attachments)
     assert (await run(broker, spec))[1] == "".join(part.decode() for part in attachments.values())
@@ -385,9 +385,9 @@ async def test_processes_that_a_shell_leaves_running_are_known_and_ended(broker:
         assert await process.wait() == ExitStatus(0, None)
     pids = await process.left_running()
     assert pids in ((sleeper,), (process.pid,))  # with `by_group`, only the group leader is known
-    with anyio.move_on_after(0.02) as waiting:
+    with anyio.move_on_after(0.02) as scope:
         await process.wait_gone()
-    assert waiting.cancelled_caught
+    assert scope.cancelled_caught
     with anyio.fail_after(CEILING):
         await process.end(5.0)
     assert await process.left_running() == ()
@@ -409,9 +409,9 @@ async def test_a_running_program_counts_itself(broker: BrokeredStarter) -> None:
 async def test_a_cancelled_wait_stops_nothing(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("echo up; exec sleep 600"))
     await read_line(process)
-    with anyio.move_on_after(0.01) as waiting:
+    with anyio.move_on_after(0.01) as scope:
         await process.wait()
-    assert waiting.cancelled_caught
+    assert scope.cancelled_caught
     assert await process.left_running() == (process.pid,)
     await process.end(0)
     assert await process.wait() == ExitStatus(None, "SIGKILL")
@@ -437,12 +437,12 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
     before = len(os.listdir("/proc/self/fd"))
     mark = uuid4().hex
     sleeper = bash("exec sleep 600", environment=environment_with_mark(mark))
-    starting = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
+    start_tasks = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
     for _ in range(turns):
         await asyncio.sleep(0)
-    for task in starting:
+    for task in start_tasks:
         task.cancel()
-    for result in await asyncio.gather(*starting, return_exceptions=True):
+    for result in await asyncio.gather(*start_tasks, return_exceptions=True):
         if isinstance(result, BaseException):
             assert isinstance(result, asyncio.CancelledError)
         else:
@@ -498,16 +498,16 @@ async def test_the_broker_does_not_hold_the_output_of_the_server(broker: Brokere
 @pytest.mark.requirement("process.broker")
 async def test_closing_ends_everything_in_order() -> None:
     broker = BrokeredStarter()
-    obeying = await broker.start(bash("exec sleep 600"))
-    stubborn = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
-    await read_line(stubborn)
+    obedient_process = await broker.start(bash("exec sleep 600"))
+    stubborn_process = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
+    await read_line(stubborn_process)
     with anyio.fail_after(CEILING):
         await broker.aclose()
-        assert await obeying.wait() == ExitStatus(None, "SIGTERM")
-        assert await stubborn.wait() == ExitStatus(None, "SIGKILL")
-        await stubborn.wait_gone()
-    obeying.close()
-    stubborn.close()
+        assert await obedient_process.wait() == ExitStatus(None, "SIGTERM")
+        assert await stubborn_process.wait() == ExitStatus(None, "SIGKILL")
+        await stubborn_process.wait_gone()
+    obedient_process.close()
+    stubborn_process.close()
     assert brokers_of(os.getpid()) == []
 
 

@@ -111,21 +111,21 @@ async def test_a_job_runs_as_long_as_any_of_its_processes(shell: Shell, root: Pa
 async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -> None:
     assert text_of(await shell.list()) == "There are no background jobs."
     (root / "sub").mkdir()
-    first = await start_job(shell, "echo 12345; exit 1", directory="sub", description="the\nfirst")
-    await until_over(first)
-    second = await start_job(shell, "sleep 600")
+    first_job = await start_job(shell, "echo 12345; exit 1", directory="sub", description="the\nfirst")
+    await until_over(first_job)
+    second_job = await start_job(shell, "sleep 600")
     result = await shell.list()
     assert ListJobsTool.output_schema is not None
     Draft202012Validator(dict(ListJobsTool.output_schema)).validate(result.structured)  # pyright: ignore[reportUnknownMemberType]
     assert result.structured is not None
     newest, oldest = result.structured["jobs"]
-    assert (newest["job_id"], newest["status"], newest["exit_code"]) == (second.id, "running", None)
+    assert (newest["job_id"], newest["status"], newest["exit_code"]) == (second_job.id, "running", None)
     assert oldest == {
-        "job_id": first.id,
+        "job_id": first_job.id,
         "status": "failed",
         "exit_code": 1,
         "signal": None,
-        "pid": first.running.process.pid,
+        "pid": first_job.running.process.pid,
         "command": "echo 12345; exit 1",
         "description": "the\\nfirst",
         "directory": str(root / "sub"),
@@ -134,7 +134,7 @@ async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -
     }
     head, newest_line, oldest_line = text_of(result).split("\n")
     assert head == "Background jobs: 2 (1 running)"
-    assert newest_line.startswith(f"{second.id}: running; PID ")
+    assert newest_line.startswith(f"{second_job.id}: running; PID ")
     assert oldest_line.endswith(f"6 bytes printed: echo 12345; exit 1 [in {root / 'sub'}]")
     assert result.return_display == "Background jobs: 2 (1 running)"
 
@@ -156,15 +156,17 @@ async def test_the_last_lines_are_shown_and_then_only_what_is_new(shell: Shell, 
         shell, "seq 1 500; while [ ! -e go ]; do sleep 0.01; done; echo new; printf partial; sleep 600"
     )
     await until(lambda: job.running.output.total == 1892)
-    last = await shell.read(job)
-    assert output_text(last).split("\n") == [str(number) for number in range(401, 501)]
-    assert "Bytes 1492-1892 of 1892;" in text_of(last)
+    last_lines = await shell.read(job)
+    assert output_text(last_lines).split("\n") == [str(number) for number in range(401, 501)]
+    assert "Bytes 1492-1892 of 1892;" in text_of(last_lines)
     assert output_text(await shell.read(job, lines=2)) == "499\n500"
-    nothing = await shell.read(job, offset=next_offset(last))
-    assert "Nothing new. Bytes printed so far: 1892. Continue with offset 1892.\nOutput: (empty)" in text_of(nothing)
+    unchanged_result = await shell.read(job, offset=next_offset(last_lines))
+    assert "Nothing new. Bytes printed so far: 1892. Continue with offset 1892.\nOutput: (empty)" in text_of(
+        unchanged_result
+    )
     (root / "go").touch()
     await until(lambda: job.running.output.total == 1903)
-    assert output_text(await shell.read(job, offset=next_offset(nothing))) == "new\npartial"
+    assert output_text(await shell.read(job, offset=next_offset(unchanged_result))) == "new\npartial"
 
 
 @pytest.mark.requirement("jobs.read")
@@ -324,18 +326,18 @@ async def test_more_jobs_than_may_run_are_refused_and_one_that_ends_makes_room(s
 @pytest.mark.requirement("jobs.owner")
 async def test_the_oldest_of_many_ended_jobs_are_forgotten_with_their_files(shell: Shell) -> None:
     running_job = await start_job(shell, "sleep 600")
-    first = await start_job(shell, "echo first")
-    await until_over(first)
-    assert first.running.output.file is not None
-    file = Path(first.running.output.file.path)
+    first_job = await start_job(shell, "echo first")
+    await until_over(first_job)
+    assert first_job.running.output.file is not None
+    file = Path(first_job.running.output.file.path)
     assert file.read_text() == "first\n"
     for _ in range(MAX_KEPT - 2):
         await until_over(await start_job(shell, "true"))
-    assert first in shell.jobs.all()
+    assert first_job in shell.jobs.all()
     await start_job(shell, "true")
     assert len(shell.jobs.all()) == MAX_KEPT
     assert running_job in shell.jobs.all()
-    assert first not in shell.jobs.all()
+    assert first_job not in shell.jobs.all()
     await until(lambda: not file.exists())
 
 

@@ -156,12 +156,12 @@ def test_a_later_nul_is_a_character_like_others() -> None:
 
 @pytest.mark.requirement("shell.live")
 def test_progress_shows_the_last_whole_lines() -> None:
-    short = output_from(None, b"one\n\x1b[1mtwo\x1b[0m\n10%\r20%")
-    assert newest_text(short) == "one\ntwo\n20%"
-    long = newest_text(output_from(None, b"".join(b"line %d\n" % n for n in range(10_000))))
-    assert len(long) <= 1_000
-    assert long.startswith("line ")
-    assert long.endswith("line 9999")
+    short_output = output_from(None, b"one\n\x1b[1mtwo\x1b[0m\n10%\r20%")
+    assert newest_text(short_output) == "one\ntwo\n20%"
+    long_text = newest_text(output_from(None, b"".join(b"line %d\n" % n for n in range(10_000))))
+    assert len(long_text) <= 1_000
+    assert long_text.startswith("line ")
+    assert long_text.endswith("line 9999")
     assert len(newest_text(output_from(None, b"x" * 10_000))) == 1_000
     assert newest_text(output_from(None, b"\0" * 10_000)) == "(binary output, 10,000 bytes so far)"
 

@@ -368,19 +368,19 @@ def test_a_cache_belongs_to_one_client_in_one_workspace_and_is_removed_when_unus
 @pytest.mark.requirement("sandbox.caches")
 @pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows has no POSIX file modes")
 def test_caches_are_closed_to_others_and_a_link_in_the_place_of_one_is_not_followed(tmp_path: Path) -> None:
-    old, caches, link = tmp_path / "data" / "old", tmp_path / "caches", tmp_path / "link"
-    old.mkdir(parents=True)
-    os.utime(old, (0, 0))
-    link.symlink_to(old.parent)
+    old_cache, caches, link = tmp_path / "data" / "old", tmp_path / "caches", tmp_path / "link"
+    old_cache.mkdir(parents=True)
+    os.utime(old_cache, (0, 0))
+    link.symlink_to(old_cache.parent)
     assert PrivateFolders(caches=str(link)).cache_of("stdio", ["/a"]) is None
-    assert old.exists()
+    assert old_cache.exists()
     caches.mkdir()
     caches.chmod(0o777)
     cache = PrivateFolders(caches=str(caches)).cache_of("stdio", ["/a"])
     assert cache is not None
     assert stat.S_IMODE(caches.stat().st_mode) == stat.S_IMODE(os.stat(cache).st_mode) == 0o700
     os.rmdir(cache)
-    os.symlink(old, cache)
+    os.symlink(old_cache, cache)
     assert PrivateFolders(caches=str(caches)).cache_of("stdio", ["/a"]) is None
 
 

@@ -50,9 +50,9 @@ async def test_a_non_zero_exit_code_is_reported_and_is_no_failure_of_the_call(sh
     result = await shell.run("echo no >&2; exit 3")
     assert result.error is None
     assert text_of(result) == "Exit Code: 3\nOutput:\nno"
-    silent = await shell.run("exit 4")
-    assert text_of(silent) == "Exit Code: 4\nOutput: (empty)"
-    assert silent.return_display == "Command exited with code 4"
+    silent_result = await shell.run("exit 4")
+    assert text_of(silent_result) == "Exit Code: 4\nOutput: (empty)"
+    assert silent_result.return_display == "Command exited with code 4"
 
 
 @pytest.mark.requirement("shell.environment.lacking")
@@ -201,9 +201,9 @@ async def test_the_question_names_the_real_folder_and_exactly_what_the_shell_get
     details = await tool.should_confirm_execute(params, shell.context)
     assert isinstance(details, ExecConfirmation)
     assert (details.command, details.directory, details.is_background) == ("serve ", str(root / "sub"), True)
-    outside = tool.validate_tool_params({"command": "true", "directory": "/"})
+    outside_params = tool.validate_tool_params({"command": "true", "directory": "/"})
     with pytest.raises(PathNotInWorkspaceError):
-        await tool.should_confirm_execute(outside, shell.context)
+        await tool.should_confirm_execute(outside_params, shell.context)
     assert shell.starter.processes == []
 
 
@@ -330,8 +330,8 @@ async def test_output_in_another_encoding_is_shown_like_a_file(shell: Shell) -> 
         lines = output_of(result).split("\n")
         assert set(lines) <= {text, CUT_MARK}
         assert len(lines) == 2 or CUT_MARK in lines
-    wide = await shell.run(r"printf '\xff\xfea\0\xe9\0'")
-    assert output_of(wide) == "aé"
+    utf_16_result = await shell.run(r"printf '\xff\xfea\0\xe9\0'")
+    assert output_of(utf_16_result) == "aé"
 
 
 @pytest.mark.requirement("shell.text.visible")

@@ -93,11 +93,11 @@ async def test_a_sandbox_that_does_not_work_is_refused_or_not_used(root: Path, s
 
 @pytest.mark.requirement("sandbox.probe")
 async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
-    missing = str(root / "missing")
+    missing_program = str(root / "missing")
     with pytest.raises(ToolError) as refusal:
-        await confinement(SandboxMode.REQUIRED, root, missing).confine(spec(root), [str(root)], UNCONFINED)
+        await confinement(SandboxMode.REQUIRED, root, missing_program).confine(spec(root), [str(root)], UNCONFINED)
     assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
-    sandbox = confinement(SandboxMode.AUTO, root, missing)
+    sandbox = confinement(SandboxMode.AUTO, root, missing_program)
     assert sandbox.site([str(root)], "").engine is Engine.NONE
     assert (await sandbox.confine(spec(root), [str(root)], UNCONFINED)).spec == spec(root)
 
@@ -126,15 +126,15 @@ async def test_a_sandbox_that_is_switched_off_is_not_probed(root: Path) -> None:
 
 @only_linux
 @pytest.mark.requirement("sandbox.roots")
-@pytest.mark.parametrize("broad", one_in(3, ["/", "/etc", "/usr", "/home", "/tmp", "/var"]))
-async def test_a_root_that_contains_system_folders_is_refused(root: Path, broad: str) -> None:
+@pytest.mark.parametrize("broad_root", one_in(3, ["/", "/etc", "/usr", "/home", "/tmp", "/var"]))
+async def test_a_root_that_contains_system_folders_is_refused(root: Path, broad_root: str) -> None:
     sandbox = confinement(SandboxMode.REQUIRED, root)
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     with pytest.raises(ToolError) as refusal:
-        await sandbox.confine(spec(root), [str(root), broad], WORKING)
-    assert f"'{broad}'" in refusal.value.message
-    assert sandbox.site([broad], "").engine is Engine.NONE
+        await sandbox.confine(spec(root), [str(root), broad_root], WORKING)
+    assert f"'{broad_root}'" in refusal.value.message
+    assert sandbox.site([broad_root], "").engine is Engine.NONE
 
 
 @only_linux

@@ -92,9 +92,9 @@ def test_the_environment_points_to_folders_that_exist_in_the_sandbox() -> None:
         "PATH": "/bin",
         "GIT_CEILING_DIRECTORIES": "/tmp",
     }
-    reading = sandbox_environment({**environment, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
-    assert {reading[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
-    assert (reading["XDG_CACHE_HOME"], reading["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
+    reading_environment = sandbox_environment({**environment, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
+    assert {reading_environment[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
+    assert (reading_environment["XDG_CACHE_HOME"], reading_environment["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
     # Programs search the parent folders of a workspace in /tmp, so temporary files are kept elsewhere.
     assert sandbox_environment(environment, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
 
@@ -224,13 +224,13 @@ def _git(*arguments: str, folder: Path) -> None:
 @only_posix
 @pytest.mark.requirement("sandbox.new_files")
 def test_files_that_git_creates_for_a_repository_worktree_or_submodule_are_harmless(root: Path) -> None:
-    first = root / "first"
+    origin = root / "first"
     _git("init", "-q", "first", folder=root)
-    _git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "x", "--allow-empty", folder=first)
-    _git("remote", "add", "origin", "https://example.org/x.git", folder=first)
-    _git("worktree", "add", "-q", "../tree", folder=first)
+    _git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "x", "--allow-empty", folder=origin)
+    _git("remote", "add", "origin", "https://example.org/x.git", folder=origin)
+    _git("worktree", "add", "-q", "../tree", folder=origin)
     _git("clone", "-q", "first", "second", folder=root)
-    _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
+    _git("submodule", "add", "-q", str(origin), "module", folder=root / "second")
     new_paths = AutoRunScanner().scan(str(root)).paths
     assert len(new_paths) >= 8
     assert [path for path in sorted(new_paths) if not is_harmless(path, [str(root)], new_paths)] == []

@@ -251,9 +251,9 @@ def test_commands_that_bash_may_run_beyond_the_words_are_covered_by_no_rule_and_
     rule = ["Bash(rm *)"]
     assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
     assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
-    reading = command.replace("mkdir", "echo")
-    assert outcome(project, reading, site=site_without_sandbox) == "?o"
-    assert outcome(project, reading, PLAN, site=site_without_sandbox) == "X"
+    reading_command = command.replace("mkdir", "echo")
+    assert outcome(project, reading_command, site=site_without_sandbox) == "?o"
+    assert outcome(project, reading_command, PLAN, site=site_without_sandbox) == "X"
     assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more than")
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
@@ -510,8 +510,8 @@ def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden
 
 @pytest.mark.requirement("commands.answers")
 def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
-    new = home / "notes" / "new"
-    note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new}"
+    new_file = home / "notes" / "new"
+    note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new_file}"
     assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {note}"
     assert note not in judge(project, "cd ../notes && touch new", home=home).reason, (
         "the question opens the whole folder"

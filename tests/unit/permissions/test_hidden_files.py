@@ -364,10 +364,10 @@ def test_consent_opens_what_the_question_names_but_nothing_denied(root: Path, ho
     assert relative_paths(root, key_limits.masked) == [".env", "conf/other", "conf/sub"]
     assert limits_for(root, rules, is_asked=True, question_paths=(root / "lock",)).read_only == ()
     write_files(root, *(f"wide/{number}" for number in range(hidden_files.MAX_HIDDEN)))
-    wide = rules_of(home, ask=("Read(wide)",))
+    wide_rules = rules_of(home, ask=("Read(wide)",))
     other_paths = [f"wide/{number}" for number in range(1, hidden_files.MAX_HIDDEN)]
     assert relative_paths(
-        root, limits_for(root, wide, is_asked=True, question_paths=(root / "wide/0",)).masked
+        root, limits_for(root, wide_rules, is_asked=True, question_paths=(root / "wide/0",)).masked
     ) == sorted(other_paths)
 
 

@@ -101,9 +101,9 @@ def test_a_rule_about_paths_is_one_line(specifier: str) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="not run: on Windows, links need special rights")
 def test_a_rule_that_forbids_a_path_through_links_covers_their_current_targets(tmp_path: Path) -> None:
     top = Path(os.path.realpath(tmp_path))
-    specifier = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
+    specifiers = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
     home, root = top / "home", str(top / "real/proj")
-    rules = {text: path_specifier(text, str(home), forbids=True) for text in [*specifier, "~/*/secret/k"]}
+    rules = {text: path_specifier(text, str(home), forbids=True) for text in [*specifiers, "~/*/secret/k"]}
     (top / "real/proj/secret").mkdir(parents=True)
     (top / "real/proj/own").mkdir()
     home.symlink_to("real")
@@ -112,13 +112,13 @@ def test_a_rule_that_forbids_a_path_through_links_covers_their_current_targets(t
         name: {text for text, rule in rules.items() if rule.fits((f"{root}/{name}",), (root,))}
         for name in ("secret/k", "secret", "own/key", "own/other", "secrets")
     }
-    absolute = set(specifier[:2])
+    absolute = set(specifiers[:2])
     assert matching_rules == {
-        "secret/k": {*absolute, "~/*/secret/k"}, "secret": {specifier[1]}, "own/key": {"/lnk/key", "/lnk/*", "./lnk"},
-        "own/other": {"/lnk/*", "./lnk"}, "secrets": set(),
+        "secret/k": {*absolute, "~/*/secret/k"}, "secret": {specifiers[1]},
+        "own/key": {"/lnk/key", "/lnk/*", "./lnk"}, "own/other": {"/lnk/*", "./lnk"}, "secrets": set(),
     }  # fmt: skip
-    allow_rules = {text: path_specifier(text, str(home), forbids=False) for text in specifier}
-    assert [text for text, rule in allow_rules.items() if rule.fits((f"{root}/secret/k",), (root,))] == [specifier[0]]
+    allow_rules = {text: path_specifier(text, str(home), forbids=False) for text in specifiers}
+    assert [text for text, rule in allow_rules.items() if rule.fits((f"{root}/secret/k",), (root,))] == [specifiers[0]]
     assert not any(rule.fits((f"{root}/own/key",), (root,)) for rule in allow_rules.values())
 
 

@@ -118,7 +118,7 @@ def test_a_later_file_of_the_documented_order_wins(machine: dict[str, str], tmp_
         return {"mcpServers": {key: {"command": name} for key in "abcdef"[:count]}}
 
     defaults = write(tmp_path / "qwen/system-defaults.json", servers_with("defaults", 6))
-    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", servers_with("own", 5))
+    own_file = write(tmp_path / "home/.config/coretools-mcp/settings.json", servers_with("own", 5))
     user = write(user_path(tmp_path, "qwen"), servers_with("user", 4))
     overrides = write(tmp_path / "qwen/settings.json", servers_with("overrides", 3))
     config = write(tmp_path / "mcp.json", servers_with("config", 2))
@@ -131,19 +131,19 @@ def test_a_later_file_of_the_documented_order_wins(machine: dict[str, str], tmp_
         "e": "own",
         "f": "defaults",
     }
-    assert report.files == (defaults, own, user, overrides, config)
-    assert report.user_file == own
+    assert report.files == (defaults, own_file, user, overrides, config)
+    assert report.user_file == own_file
 
 
 @pytest.mark.requirement("settings.agent-cli.order")
 def test_lists_of_rules_of_these_files_are_combined_and_none_removes_a_rule(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
-    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"permissions": {"deny": ["A", "B"]}})
+    own_file = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"permissions": {"deny": ["A", "B"]}})
     user = write(user_path(tmp_path, "qwen"), {"permissions": {"deny": ["B", "C"]}})
     report = load_settings([], {}, machine, cli="qwen", folder="/")
     assert report.settings.permissions.deny == ("A", "B", "C")
-    assert sources(report)["permissions.deny"] == f"{own} and {user}"
+    assert sources(report)["permissions.deny"] == f"{own_file} and {user}"
 
 
 @pytest.mark.requirement("settings.agent-cli.files")

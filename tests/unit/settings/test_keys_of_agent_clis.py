@@ -157,10 +157,10 @@ def test_the_spelling_in_a_section_wins_over_a_different_flat_one_with_a_warning
 def test_an_empty_list_of_allowed_servers_allows_all_in_a_file_of_a_cli_and_none_in_an_own_file(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, key: tuple[str, ...]
 ) -> None:
-    empty: Any = []
+    content_without_servers: Any = []
     for name in reversed(key):
-        empty = {name: empty}
-    content = {**empty, "mcpServers": {"a": {"command": "x"}}}
+        content_without_servers = {name: content_without_servers}
+    content = {**content_without_servers, "mcpServers": {"a": {"command": "x"}}}
     assert set(load_cli(tmp_path / "home", cli, content, machine).upstreams) == {"a"}
     assert set(load(file, content, machine).upstreams) == set()
 

@@ -171,8 +171,8 @@ def test_a_cli_file_that_is_named_on_the_command_line_is_read_like_a_cli_file(
         settings.limits.read_lines,
     )
     defaults = (ApprovalMode.DEFAULT, 0, 25_000, 2_000)
-    different = [value for value, default in zip(values, defaults, strict=True) if value != default]
-    assert different == ([] if expected is None else [expected])
+    changed_values = [value for value, default in zip(values, defaults, strict=True) if value != default]
+    assert changed_values == ([] if expected is None else [expected])
     assert report.warnings == ()
 
 

@@ -70,9 +70,9 @@ def test_a_configured_server_called_mcp_wins_over_the_server_command_with_a_warn
 
 
 @pytest.mark.requirement("settings.commands")
-@pytest.mark.parametrize("empty", ["", "  ", [], None])
-def test_an_empty_command_means_no_command(environ: dict[str, str], file: Path, empty: Any) -> None:
-    content = {"tools": {"discoveryCommand": empty}, "mcp": {"serverCommand": empty}}
+@pytest.mark.parametrize("value", ["", "  ", [], None])
+def test_an_empty_command_means_no_command(environ: dict[str, str], file: Path, value: Any) -> None:
+    content = {"tools": {"discoveryCommand": value}, "mcp": {"serverCommand": value}}
     report = load(file, content, environ)
     assert (report.settings.tools.discovery_command, dict(report.upstreams), report.warnings) == (None, {}, ())
 
@@ -157,10 +157,10 @@ def test_the_name_of_the_memory_file_may_be_one_name_or_several(
 
 @pytest.mark.requirement("settings.memory")
 def test_the_global_memory_folder_is_relative_to_the_file_or_the_home(environ: dict[str, str], file: Path) -> None:
-    relative = load(file, {"memory": {"globalFolder": "notes"}}, environ)
-    assert relative.settings.memory.global_folder == str(file.parent / "notes")
-    home = load(file, {"memory": {"globalFolder": "~/notes"}}, environ)
-    assert home.settings.memory.global_folder == f"{environ['HOME']}/notes"
+    relative_report = load(file, {"memory": {"globalFolder": "notes"}}, environ)
+    assert relative_report.settings.memory.global_folder == str(file.parent / "notes")
+    home_report = load(file, {"memory": {"globalFolder": "~/notes"}}, environ)
+    assert home_report.settings.memory.global_folder == f"{environ['HOME']}/notes"
 
 
 @pytest.mark.requirement("settings.memory")

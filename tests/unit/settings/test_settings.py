@@ -365,8 +365,8 @@ def test_the_own_spelling_wins_over_a_different_one_with_a_warning(environ: dict
             "approvalMode is used."
         ),
     )
-    equal = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
-    assert equal.warnings == ()
+    equal_report = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
+    assert equal_report.warnings == ()
 
 
 @pytest.mark.requirement("settings.key-aliases")
@@ -418,10 +418,10 @@ def test_wrong_values_of_several_sections_are_reported_together(environ: dict[st
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
     environ: dict[str, str], file: Path, key: KeyDescription
 ) -> None:
-    wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
-    message = refusal(file, settings_with(key, wrong), environ).splitlines()[0]
+    wrong_value: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
+    message = refusal(file, settings_with(key, wrong_value), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
-    value_text = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
+    value_text = "an object" if isinstance(wrong_value, dict) else "a number" if is_secret(key) else "1.5"
     if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):
         value_text = "a number"
     assert message == f"{file}: {path} is {value_text}, but must be {key.type}."
@@ -490,8 +490,8 @@ def test_all_problems_are_reported_at_once_up_to_a_limit(environ: dict[str, str]
     lines = refusal(file, content, environ).splitlines()
     words = ("would both be called", "mcpServers.a is a string", "http.port is -1", "b--c has no command")
     assert all(word in line for word, line in zip(words, lines, strict=True))
-    many = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
-    lines = refusal(file, many, environ).splitlines()
+    content_with_many_problems = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
+    lines = refusal(file, content_with_many_problems, environ).splitlines()
     assert len(lines) == 21
     assert lines[-1] == "There are 30 more problems."
 

@@ -144,15 +144,15 @@ def test_rules_are_not_saved_in_a_file_that_is_not_a_valid_settings_file(tmp_pat
 
 @pytest.mark.requirement("rules.saved")
 def test_the_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None:
-    real = tmp_path / "dotfiles.json"
-    real.write_text("{}")
-    real.chmod(0o600)
+    real_file = tmp_path / "dotfiles.json"
+    real_file.write_text("{}")
+    real_file.chmod(0o600)
     link = tmp_path / "settings.json"
-    link.symlink_to(real)
+    link.symlink_to(real_file)
     assert anyio.run(SavedRules(str(link)).save, RULES) == "permissions.allow"
     assert link.is_symlink()
-    assert json.loads(real.read_text())["permissions"]["allow"] == RULES
-    assert real.stat().st_mode & 0o777 == 0o600
+    assert json.loads(real_file.read_text())["permissions"]["allow"] == RULES
+    assert real_file.stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(tmp_path)) == ["dotfiles.json", "settings.json"]
 
 

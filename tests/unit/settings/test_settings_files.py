@@ -61,10 +61,10 @@ def test_a_configuration_folder_that_is_a_file_counts_as_no_user_file(environ: d
 
 @pytest.mark.requirement("settings.files")
 def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing.json")
+    missing_file = str(tmp_path / "missing.json")
     with pytest.raises(SettingsError, match="it does not exist") as error_info:
-        load_settings([missing], {}, environ)
-    assert str(error_info.value).startswith(missing)
+        load_settings([missing_file], {}, environ)
+    assert str(error_info.value).startswith(missing_file)
 
 
 @pytest.mark.requirement("settings.files")

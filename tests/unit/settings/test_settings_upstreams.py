@@ -474,8 +474,11 @@ def test_login_settings_for_a_program_are_an_error(file: Path) -> None:
         f"{file}: mcpServers.a.oauth is only for a server that is reached at an address; pass credentials to a program"
     )
     assert refusal(file, {"command": "x", "oauth": {}}).startswith(message)
-    for harmless in ({"command": "x", "oauth": {"enabled": False}}, {"command": "$NONE", "oauth": {"scopes": ["a b"]}}):
-        load(file, {"mcpServers": {"a": harmless}})
+    for harmless_entry in (
+        {"command": "x", "oauth": {"enabled": False}},
+        {"command": "$NONE", "oauth": {"scopes": ["a b"]}},
+    ):
+        load(file, {"mcpServers": {"a": harmless_entry}})
 
 
 @pytest.mark.requirement("login.settings")

@@ -60,19 +60,19 @@ async def test_nothing_can_be_taken_for_another_generation_of_the_store(store: S
 async def test_a_value_is_replaced_only_over_the_version_that_was_seen(open_replica: Opener) -> None:
     first_store, second_store = open_replica(), open_replica()
     assert await first_store.get("grants") is None
-    first = await first_store.put("grants", "a", 60, if_version=ABSENT)
-    assert first is not None
-    assert await second_store.get("grants") == Versioned("a", first)
+    first_version = await first_store.put("grants", "a", 60, if_version=ABSENT)
+    assert first_version is not None
+    assert await second_store.get("grants") == Versioned("a", first_version)
     assert await second_store.put("grants", "b", 60, if_version=ABSENT) is None
-    second = await second_store.put("grants", "b", 60, if_version=first)
-    assert second not in (None, first)
-    assert await first_store.put("grants", "c", 60, if_version=first) is None
-    assert await first_store.get("grants") == Versioned("b", str(second))
-    await first_store.delete("grants", if_version=first)
+    second_version = await second_store.put("grants", "b", 60, if_version=first_version)
+    assert second_version not in (None, first_version)
+    assert await first_store.put("grants", "c", 60, if_version=first_version) is None
+    assert await first_store.get("grants") == Versioned("b", str(second_version))
+    await first_store.delete("grants", if_version=first_version)
     assert await first_store.get("grants") is not None
-    await first_store.delete("grants", if_version=second)
+    await first_store.delete("grants", if_version=second_version)
     assert await second_store.get("grants") is None
-    assert await second_store.put("grants", "c", 60, if_version=str(second)) is None
+    assert await second_store.put("grants", "c", 60, if_version=str(second_version)) is None
 
 
 @pytest.mark.requirement("store.values")

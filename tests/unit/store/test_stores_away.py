@@ -245,18 +245,20 @@ async def test_the_right_password_is_accepted_and_no_password_is_logged(
     tmp_path: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    secret, wrong = "correct-horse-battery", "guessed-by-somebody"
-    options = ["--user", "coretools", "on", f">{secret}", "~*", "&*", "+@all"] if user else ["--requirepass", secret]
+    password, wrong_password = "correct-horse-battery", "guessed-by-somebody"
+    options = (
+        ["--user", "coretools", "on", f">{password}", "~*", "&*", "+@all"] if user else ["--requirepass", password]
+    )
     with valkey_server(tmp_path, *options) as server:
         url = server.url.replace("//", f"//{user}")
-        accepted_store, rejected_store = ValkeyStore(url, secret), ValkeyStore(url, wrong)
+        accepted_store, rejected_store = ValkeyStore(url, password), ValkeyStore(url, wrong_password)
         await accepted_store.start()
         assert await accepted_store.take_once("key", 60, accepted_store.generation)
         await rejected_store.start()
         assert await refusal_reason(rejected_store) == "it rejects the user name or the password (store.password)"
-        assert secret not in caplog.text
-        assert wrong not in caplog.text
-        assert secret not in repr(accepted_store)
+        assert password not in caplog.text
+        assert wrong_password not in caplog.text
+        assert password not in repr(accepted_store)
         await accepted_store.aclose()
         await rejected_store.aclose()
 
