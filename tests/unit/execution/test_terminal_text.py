@@ -119,11 +119,11 @@ def test_an_incomplete_character_or_sequence_at_the_end_is_left_for_the_next_pie
 @given(st.text(min_size=1, max_size=20), st.integers(min_value=0))
 def test_a_text_cut_anywhere_is_joined_again(text: str, position: int) -> None:
     data = text.encode()
-    middle = position % (len(data) + 1)
-    complete = whole_characters(data[:middle])
+    split_at = position % (len(data) + 1)
+    complete = whole_characters(data[:split_at])
     if "\x1b" not in text:
         assert complete.decode() + data[len(complete) :].decode() == text
-    assert from_whole_character(data[middle:]).decode() in text
+    assert from_whole_character(data[split_at:]).decode() in text
 
 
 @pytest.mark.requirement("shell.output.order")
