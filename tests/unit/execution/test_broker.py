@@ -220,7 +220,8 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
 async def test_a_supervisor_that_cannot_be_forked_says_why_without_news_of_the_program() -> None:
     own_end, broker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     own_end.setblocking(False)
-    connection = SupervisorHandle(own_end, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
+    pool = supervisor_pool.SupervisorPool(by_group=False, is_shared=False)
+    connection = SupervisorHandle(own_end, ResourceLimits(), pool)
     with broker_end:
         broker_end.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as error_info:

@@ -71,7 +71,7 @@ def limits_for(
     scan_result = HiddenFileScanner().scan(workspace, rules)
     names = set(map(str, question_paths))
     lifted_limits = LiftedLimits(names, names, names)
-    return restrictions(scan_result, kind, lifted=lifted_limits, is_asked=is_asked, rules=rules, workspace=workspace)
+    return restrictions(scan_result, rules, workspace.roots, kind, (), lifted=lifted_limits, is_asked=is_asked)
 
 
 def relative_paths(root: Path, absolute_paths: tuple[str, ...]) -> list[str]:

@@ -237,7 +237,7 @@ async def test_a_client_that_cannot_be_told_from_others_is_offered_no_lasting_an
 @pytest.mark.requirement("consent.save")
 async def test_a_saved_rule_applies_at_once_to_every_client(root: Path, context: ToolContext) -> None:
     keeper = RuleStore()
-    flow = replace(flow_with(), keeper=keeper)
+    flow = replace(flow_with(), save_rules=keeper.save)
     person = Person(Answer(Decision.SAVE))
     await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
     assert keeper.kept == [f"Edit(/{root})"]
