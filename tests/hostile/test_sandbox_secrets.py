@@ -150,6 +150,9 @@ async def test_a_secret_in_a_file_that_nobody_knows_is_hidden_and_ordinary_setti
     assert found == {name for name in TOLD_BY_CONTENT if name != ".news/config"}
     assert {name for name in TOLD_BY_CONTENT if f"\n./{name}:" in result.output} == {whole}
     assert "tool" in next(place.programs for path, place in places.withheld.items() if path.endswith(".toolrc"))
+    link = home.with_name("link to home")
+    link.symlink_to(home)
+    assert "tool" in secret_places(str(link), environ={}).withheld[f"{link}/.toolrc"].programs
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
