@@ -27,7 +27,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.echoes import check_echo
 from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
+from tests.interaction.relay.questions import ANSWERS, FORM, ROOTS, ROOTS_RESULT, SAMPLING, SAMPLING_RESULT
 from tests.interaction.test_lifecycle import by_itself
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ OTHER_LISTS = ("prompts", "resources")
 @pytest.mark.requirement("relay.chain")
 @by_eras
 async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str, inner: str, tmp_path: Path) -> None:
-    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLING_RESULT, roots=ROOTS_RESULT)
     prefix = f"in__{upstream_era}__"
     async with proxy_client(tmp_path, {"in": entry_of(inner)}, client_era, answer=answer) as client:
         tools = await client.items_by_name("tools")
@@ -71,7 +71,7 @@ async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str
         await client.call(f"{prefix}steps", {"steps": 10}, {"progressToken": "t"})
         assert [params["x-step"] for name, params in client.messages if name == PROGRESS] == list(range(1, 11))
         told = await client.call_and_parse(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
-        assert told == [ANSWERS["accept"], SAMPLED, ROOTED]
+        assert told == [ANSWERS["accept"], SAMPLING_RESULT, ROOTS_RESULT]
         asked = next(params for method, params in client.questions if method == "elicitation/create")
         assert asked["message"] == f"[in] [{upstream_era}] Who<U+202E>are you?"
         assert len(await client.call_and_parse(f"{prefix}ask_twice", {"questions": [FORM]})) == 2

@@ -22,7 +22,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.questions import ANSWERS, FORM, suspended
+from tests.interaction.relay.questions import ANSWERS, FORM, call_until_question
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.concurrency")]
 
@@ -45,7 +45,9 @@ async def sent_or_waiting(client: WireClient) -> None:
 async def test_a_suspended_call_keeps_its_place_when_it_goes_on_too(remote: Entry, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1)) as client, anyio.create_task_group() as calls:
-        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)})
+        params, result = await call_until_question(
+            client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)}
+        )
         calls.start_soon(client.call, "up__wait", {"mark": str(second)})
         await sent_or_waiting(client)
         assert not second.with_suffix(".began").exists()
@@ -79,14 +81,14 @@ async def test_the_place_is_free_again_when_the_suspended_call_has_ended(remote:
 async def test_a_client_that_never_answers_gives_its_place_up_after_its_time(remote: Entry, tmp_path: Path) -> None:
     confirmation = {"timeout": 300}
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1), confirmation=confirmation) as client:
-        await suspended(client, "up__ask", {"questions": [FORM]})
+        await call_until_question(client, "up__ask", {"questions": [FORM]})
         assert await client.call_and_parse("up__whoami")
 
 
 async def test_a_suspended_call_of_a_lost_connection_has_no_place(tmp_path: Path) -> None:
     async with client_of(tmp_path, stdio_entry("handshake", maxConcurrent=1)) as client:
         pid = (await client.call_and_parse("up__whoami"))["pid"]
-        await suspended(client, "up__ask", {"questions": [FORM]})
+        await call_until_question(client, "up__ask", {"questions": [FORM]})
         os.kill(pid, signal.SIGKILL)
         while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.05)

@@ -24,7 +24,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.network import TOKENS, network
-from tests.interaction.relay.questions import ROOTED
+from tests.interaction.relay.questions import ROOTS_RESULT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.early_roots")]
 
@@ -50,10 +50,10 @@ def asked_for_roots(client: WireClient) -> int:
 
 @by_era
 async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: str, tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, asking(), era, answer=answer_with(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking(), era, answer=answer_with(roots=ROOTS_RESULT)) as client:
         assert "up__roots" in await client.items_by_name("tools")
         for _ in range(2):
-            assert await client.call_and_parse("up__roots") == [ROOTED]
+            assert await client.call_and_parse("up__roots") == [ROOTS_RESULT]
         assert asked_for_roots(client) == 1
 
 
@@ -62,11 +62,11 @@ async def test_over_the_network_the_first_call_is_made_with_the_roots(way: str, 
     async with (
         network(tmp_path, asking()) as served,
         client_on(
-            http_transport(f"{served.url}/{way}", TOKENS["ada"]), "handshake", ALL, answer_with(roots=ROOTED)
+            http_transport(f"{served.url}/{way}", TOKENS["ada"]), "handshake", ALL, answer_with(roots=ROOTS_RESULT)
         ) as c,
     ):
         for _ in range(2):
-            assert await c.call_and_parse("up__roots") == [ROOTED]
+            assert await c.call_and_parse("up__roots") == [ROOTS_RESULT]
         assert asked_for_roots(c) == 1
 
 
@@ -82,7 +82,7 @@ async def test_who_never_answers_over_the_network_holds_up_no_call_for_long(
 
 
 async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_answered(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTS_RESULT)) as client:
         mark = tmp_path / "mark"
         params: Json = {"name": "up__wait", "arguments": {"mark": str(mark)}}
         # A result of another kind is no question.
@@ -104,7 +104,7 @@ async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_
 
 
 async def test_calls_at_once_wait_for_the_roots_all_of_them(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking(), "modern", answer=answer_with(roots=ROOTS_RESULT)) as client:
         told: list[Any] = []
 
         async def call() -> None:
@@ -113,7 +113,7 @@ async def test_calls_at_once_wait_for_the_roots_all_of_them(tmp_path: Path) -> N
         async with anyio.create_task_group() as calls:
             for _ in range(4):
                 calls.start_soon(call)
-        assert told == [[ROOTED]] * 4
+        assert told == [[ROOTS_RESULT]] * 4
 
 
 async def test_who_does_not_answer_has_the_call_made_without(tmp_path: Path) -> None:
@@ -133,20 +133,22 @@ async def test_a_client_without_roots_is_never_asked_and_the_upstream_told_the_w
 async def test_a_question_that_has_waited_too_long_is_asked_once_more(tmp_path: Path) -> None:
     settings, mark = {"confirmation": {"timeout": 200}}, tmp_path / "mark"
     servers = {"up": stdio_entry("handshake", env={"ASKS_ROOTS": "later", "ROOTS_MARK": str(mark)})}
-    async with proxy_client(tmp_path, servers, "modern", settings=settings, answer=answer_with(roots=ROOTED)) as client:
+    async with proxy_client(
+        tmp_path, servers, "modern", settings=settings, answer=answer_with(roots=ROOTS_RESULT)
+    ) as client:
         await client.items_by_name("tools")
         await wait_for_file(mark.with_suffix(".answered"))
-        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
-        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTS_RESULT]
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTS_RESULT]
 
 
 async def test_an_upstream_that_lists_nothing_before_it_knows_the_roots_is_used_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_questions, "DOUBT_SECONDS", 0.2)
-    async with proxy_client(tmp_path, asking("first"), "modern", answer=answer_with(roots=ROOTED)) as client:
+    async with proxy_client(tmp_path, asking("first"), "modern", answer=answer_with(roots=ROOTS_RESULT)) as client:
         assert "up__roots" in await client.items_by_name("tools")
-        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTED]
+        assert await client.call_and_parse("up__roots") == [EMPTY, ROOTS_RESULT]
 
 
 @pytest.mark.parametrize("isolation", ["per-client", "shared"])
@@ -181,12 +183,14 @@ async def test_roots_asked_for_in_a_call_are_told_though_the_call_is_over_before
     async with AsyncExitStack() as stack:
         if way == "stdio":
             client = await stack.enter_async_context(
-                proxy_client(tmp_path, servers, "handshake", answer=answer_with(roots=ROOTED))
+                proxy_client(tmp_path, servers, "handshake", answer=answer_with(roots=ROOTS_RESULT))
             )
         else:
             served = await stack.enter_async_context(network(tmp_path, servers))
             transport = http_transport(f"{served.url}/{way}", TOKENS["ada"])
-            client = await stack.enter_async_context(client_on(transport, "handshake", ALL, answer_with(roots=ROOTED)))
+            client = await stack.enter_async_context(
+                client_on(transport, "handshake", ALL, answer_with(roots=ROOTS_RESULT))
+            )
         assert await client.call_and_parse("up__roots", {"ask": True}) == []
         await wait_for_file(mark.with_suffix(".answered"))
-        assert await client.call_and_parse("up__roots") == [ROOTED]
+        assert await client.call_and_parse("up__roots") == [ROOTS_RESULT]

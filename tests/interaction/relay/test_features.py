@@ -12,7 +12,7 @@ import pytest
 from tests.interaction.relay.clients import AnswerError, Json, proxy_client, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras
-from tests.interaction.relay.watching import UPDATED, listening
+from tests.interaction.relay.watching import UPDATED, start_listening
 from tests.peers.asking_upstream import CONTENT, PIXEL, UNKNOWN
 from tests.waiting import CEILING
 
@@ -109,7 +109,7 @@ async def test_changed_lists_are_told_once_for_many_changes(
         anyio.create_task_group() as tasks,
     ):
         assert "up__added_0" not in await client.items_by_name("tools")
-        await listening(client, tasks, wanted)
+        await start_listening(client, tasks, wanted)
         client.messages.clear()
         await client.call("up__change", {"times": 20})
         for kind, count in (("tools", 16), ("prompts", 11), ("resources", 12)):
@@ -140,7 +140,7 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_longer(
         await client.items_by_name("resources")
         watching = await tasks.start(held_open)
         if client.is_modern:
-            await listening(client, watching, {"resourceSubscriptions": ["test://text", "test://item/5"]})
+            await start_listening(client, watching, {"resourceSubscriptions": ["test://text", "test://item/5"]})
         else:
             for uri in ("test://text", "test://item/5"):
                 assert await client.request("resources/subscribe", {"uri": uri}) == {}

@@ -13,7 +13,7 @@ from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import AnswerError, Json, answer_with, listing_entry, proxy_client
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.watching import listening
+from tests.interaction.relay.watching import start_listening
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(
     write(orders, "old")
     async with proxy_client(tmp_path, server(orders, live), era) as client, anyio.create_task_group() as tasks:
         assert list(await client.items_by_name("tools")) == ["up__old"]
-        await listening(client, tasks, {"toolsListChanged": True})
+        await start_listening(client, tasks, {"toolsListChanged": True})
         write(orders, "new")
         if live is True:
             assert (await client.call("up__old", {}))["isError"] is True
@@ -70,7 +70,7 @@ async def test_a_tool_that_is_gone_behind_another_server_like_this_one_is_gone_h
     answer = answer_with(roots={"roots": []})
     async with proxy_client(tmp_path, {"in": entry}, era, answer=answer) as client, anyio.create_task_group() as tasks:
         assert list(await client.items_by_name("tools")) == ["in__up__old"]
-        await listening(client, tasks, {"toolsListChanged": True})
+        await start_listening(client, tasks, {"toolsListChanged": True})
         write(orders, "new")
         await client.call("in__up__old", {})
         await client.wait_for_notifications(CHANGED)

@@ -21,8 +21,8 @@ from tests.interaction.relay.clients import (
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.network import TOKENS, network
-from tests.interaction.relay.questions import FORM, suspended
-from tests.interaction.relay.watching import UPDATED, listening
+from tests.interaction.relay.questions import FORM, call_until_question
+from tests.interaction.relay.watching import UPDATED, start_listening
 from tests.processes import is_running, until_ended
 from tests.waiting import pause, until
 
@@ -64,7 +64,7 @@ async def test_a_state_of_one_client_is_no_good_for_another(tmp_path: Path) -> N
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(ada, "up__ask", {"questions": [FORM]})
         answers = await ada.answers_to(result)
         with pytest.raises(AnswerError) as stolen:
             await bob.request("tools/call", {**params, **answers})
@@ -166,7 +166,7 @@ async def test_consent_of_a_client_that_cannot_be_told_from_others_counts_for_on
         while len(await one.items_by_name("tools")) == before:
             await pause()
         for client in (one, one, other):
-            params, result = await suspended(client, "up__content", {})
+            params, result = await call_until_question(client, "up__content", {})
             assert (await client.request("tools/call", {**params, **await client.answers_to(result)}))["content"]
 
 
@@ -250,7 +250,7 @@ async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: st
                 "up__whoami"
             )  # now each has a session of its own, and need not wait for it any more
             if client.is_modern:
-                await listening(client, tasks, wanted)
+                await start_listening(client, tasks, wanted)
             else:
                 await client.request("resources/subscribe", {"uri": uri})
         while UPDATED not in [method for method, _ in ada.messages]:

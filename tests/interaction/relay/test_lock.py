@@ -17,7 +17,7 @@ from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing_entry, proxy_client, refusal_of
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way
-from tests.interaction.relay.questions import FORM, suspended
+from tests.interaction.relay.questions import FORM, call_until_question
 from tests.variants import one_in
 from tests.waiting import pause, until
 
@@ -244,7 +244,7 @@ async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_m
     path = await locked(tmp_path, servers)
     before = path.read_bytes()
     async with proxy_client(tmp_path, servers, "modern", settings=YOLO, answer=Person("approve")) as client:
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         await change(client, "up", description=EVIL)
         again = await client.request("tools/call", {**params, **answers})

@@ -13,7 +13,7 @@ from server.upstreams.connections.client_sessions import ClientSessions
 from tests.interaction.relay.clients import WireClient, proxy_client, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.network import network
-from tests.interaction.relay.watching import UPDATED, listening, until_touch_is_heard
+from tests.interaction.relay.watching import UPDATED, start_listening, touch_until_notified
 from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.again")]
@@ -38,15 +38,15 @@ async def test_a_watched_resource_is_watched_again_when_its_upstream_has_come_ba
     ):
         await client.items_by_name("resources")
         if client.is_modern:
-            await listening(client, tasks, {"resourceSubscriptions": [URI]})
+            await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
         else:
             await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client, URI)
+        await touch_until_notified(client, URI)
         client.messages.clear()
         os.kill(await until_up(client), signal.SIGKILL)
         # Nothing is asked: it comes back by itself, and what has happened meanwhile is not known.
         assert [told["uri"] for told in await client.wait_for_notifications(UPDATED)] == [URI]
-        await until_touch_is_heard(client, URI)
+        await touch_until_notified(client, URI)
         tasks.cancel_scope.cancel()
 
 
@@ -61,7 +61,7 @@ async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_
             await client.request("resources/subscribe", {"uri": URI})
         os.kill(pid, signal.SIGKILL)
         assert [told["uri"] for told in await ada.wait_for_notifications(UPDATED)] == [URI]
-        await until_touch_is_heard(ada, URI)
+        await touch_until_notified(ada, URI)
         assert UPDATED not in [method for method, _ in bob.messages]
 
 
@@ -79,7 +79,7 @@ async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Pa
         client.messages.clear()
         # It is forgotten, so it can be watched again.
         await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client, URI)
+        await touch_until_notified(client, URI)
 
 
 async def test_a_session_in_which_a_resource_is_watched_is_not_closed_for_being_idle(

@@ -12,7 +12,7 @@ import pytest
 from server.upstreams.relay.upstream_resources import Watch
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxy_client
-from tests.interaction.relay.test_features import UPDATED, held_open, listening
+from tests.interaction.relay.test_features import UPDATED, held_open, start_listening
 from tests.interaction.relay.test_isolation import network
 
 pytestmark = pytest.mark.anyio
@@ -86,9 +86,9 @@ async def test_a_stream_hears_of_changes_although_another_one_has_left_before_th
     async with proxy_client(tmp_path, {"up": entry}, "modern") as client, anyio.create_task_group() as tasks:
         await client.items_by_name("resources")
         first = await tasks.start(held_open)
-        await listening(client, first, {"resourceSubscriptions": [URI]})
+        await start_listening(client, first, {"resourceSubscriptions": [URI]})
         client.messages.clear()
-        await listening(client, tasks, {"resourceSubscriptions": [URI]})
+        await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
         first.cancel_scope.cancel()
         assert await until_told(client, 1) == ["resources/subscribe"]
         await client.call("up__release")

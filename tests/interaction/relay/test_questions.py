@@ -26,7 +26,16 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way, by_eras, by_eras_each_way, by_upstream_each_way
-from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, suspended
+from tests.interaction.relay.questions import (
+    ANSWERS,
+    FORM,
+    ROOTS,
+    ROOTS_RESULT,
+    SAMPLING,
+    SAMPLING_RESULT,
+    URL,
+    call_until_question,
+)
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -62,10 +71,10 @@ async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_
 async def test_sampling_and_roots_are_asked_for_too(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    answer = answer_with(sampling=SAMPLING_RESULT, roots=ROOTS_RESULT, elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
         told = await client.call_and_parse("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
-        assert told == [SAMPLED, ROOTED, ANSWERS["accept"]]
+        assert told == [SAMPLING_RESULT, ROOTS_RESULT, ANSWERS["accept"]]
         sampled = next(params for method, params in client.questions if method == "sampling/createMessage")
         assert sampled.pop("_meta")[UPSTREAM_KEY] == {"server": "up"}
         assert sampled == SAMPLING["params"]
@@ -98,7 +107,7 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
     client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
 ) -> None:
     entry = remote(upstream_era)
-    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    answer = answer_with(sampling=SAMPLING_RESULT, roots=ROOTS_RESULT, elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": entry}, client_era, capabilities=announced, answer=answer) as client:
         told = (await client.call_and_parse("up__whoami"))["capabilities"]
         assert set(told) == set(announced)
@@ -108,7 +117,7 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
         assert answers == [
             ANSWERS["accept" if forms else "cancel"],
             ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
-            SAMPLED if "sampling" in announced else UNKNOWN[upstream_era],
+            SAMPLING_RESULT if "sampling" in announced else UNKNOWN[upstream_era],
         ]
         assert len(client.questions) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
 
@@ -183,7 +192,7 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
     keys = ("coretools-mcp/confirm", "of:up/coretools-mcp/confirm", "coretools-mcp/other", "plain")
     arguments = {"questions": [question(key) for key in keys]}
     async with proxy_client(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
-        params, result = await suspended(client, "up__ask", arguments)
+        params, result = await call_until_question(client, "up__ask", arguments)
         assert len(result["inputRequests"]) == len(keys)
         assert not [key for key in result["inputRequests"] if key.startswith("coretools-mcp/")]
         assert {"plain", "of:up/coretools-mcp/confirm"} < set(result["inputRequests"])
@@ -253,13 +262,13 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
         tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer
     ) as client:
         mark = tmp_path / "parked"
-        params, result = await suspended(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
         await wait_for_file(mark.with_suffix(".cancelled"))
         with pytest.raises(AnswerError) as late:
             await client.request("tools/call", {**params, **await client.answers_to(result)})
         assert late.value.error["code"] == -32602
         assert "Send the request again" in late.value.error["message"]
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
             ANSWERS["accept"]
         ]
@@ -279,7 +288,7 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
             assert error.value.error["code"] == -32602
             assert "requestState" in error.value.error["message"]
 
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         state = answers["requestState"]
         await refused({**call_params("up__ask", {"questions": [URL]}), **answers})
@@ -294,7 +303,7 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
     answer = answer_with(elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         again = await client.request("tools/call", {**params, "requestState": result["requestState"]})
         assert again["inputRequests"] == result["inputRequests"]
         assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
@@ -309,7 +318,9 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
         tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answer_with(elicitation=ANSWERS["accept"])
     ) as client:
         mark = tmp_path / "mark"
-        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
+        params, result = await call_until_question(
+            client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)}
+        )
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
             await wait_for_file(mark.with_suffix(".began"))

@@ -16,9 +16,9 @@ from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, stdio_entry, text_or_json
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.network import network
-from tests.interaction.relay.questions import FORM, suspended
+from tests.interaction.relay.questions import FORM, call_until_question
 from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
-from tests.interaction.relay.watching import listening
+from tests.interaction.relay.watching import start_listening
 from tests.valkey_servers import silenceable_proxy, valkey_server
 from tests.waiting import until
 
@@ -66,7 +66,7 @@ async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhe
     remote: Entry, tmp_path: Path
 ) -> None:
     async with two(tmp_path, remote("modern")) as (here, there):
-        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(here, "up__ask", {"questions": [FORM]})
         answered = {**params, **await here.answers_to(result)}
         assert text_or_json(await there.request("tools/call", answered)) == [
             {"action": "accept", "content": {"name": "ada"}}
@@ -79,7 +79,7 @@ async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhe
 async def test_consent_to_a_tool_counts_at_the_other_replica_once(remote: Entry, tmp_path: Path) -> None:
     async with two(tmp_path, {**remote("modern"), "trust": False}) as (here, there):
         here.answer = Person()
-        params, result = await suspended(here, "up__whoami", {})
+        params, result = await call_until_question(here, "up__whoami", {})
         answered = {**params, **await here.answers_to(result)}
         assert text_or_json(await there.request("tools/call", answered))["pid"]
         assert (await here.request("tools/call", answered))["resultType"] == "input_required"
@@ -90,10 +90,10 @@ async def test_consent_counts_for_nothing_where_another_server_has_the_alias(rem
     entry = {**remote("modern"), "trust": False}
     async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}) as (here, there):
         here.answer = Person()
-        params, result = await suspended(here, "up__whoami", {})
+        params, result = await call_until_question(here, "up__whoami", {})
         answered = {**params, **await here.answers_to(result)}
         assert (await there.request("tools/call", answered))["resultType"] == "input_required"
-        asking, question = await suspended(here, "up__whoami", {})
+        asking, question = await call_until_question(here, "up__whoami", {})
         assert text_or_json(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
 
 
@@ -102,7 +102,7 @@ async def test_a_call_that_waits_in_one_replica_goes_on_there_though_its_answer_
     tmp_path: Path,
 ) -> None:
     async with two(tmp_path, stdio_entry("handshake")) as (here, there):
-        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(here, "up__ask", {"questions": [FORM]})
         answered = {**params, **await here.answers_to(result)}
         assert "The replica 'a' of this server has this call" in await message_of(there, answered)
         assert text_or_json(await here.request("tools/call", answered)) == [
@@ -130,7 +130,7 @@ async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plai
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
         async with two(tmp_path, entry, stores=stores) as (here, there):
             assert (await there.call("up__whoami")).get("isError") is not True
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            params, result = await call_until_question(here, "up__ask", {"questions": [FORM]})
             answered = {**params, **await here.answers_to(result)}
             server.stop()
             refused = await there.request("tools/call", answered)
@@ -145,10 +145,10 @@ async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plai
             assert (await there.call("up__whoami")).get("isError") is not True
             server.start()
             assert "already used" in await message_of(there, answered)  # nobody knows what it has forgotten
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            params, result = await call_until_question(here, "up__ask", {"questions": [FORM]})
             answered = {**params, **await here.answers_to(result)}
             assert "already used" in await message_of(here, answered)  # it was sealed for the store as it was
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            params, result = await call_until_question(here, "up__ask", {"questions": [FORM]})
             assert text_or_json(await there.request("tools/call", {**params, **await here.answers_to(result)}))
 
 
@@ -163,7 +163,7 @@ async def test_what_a_user_allows_for_a_session_counts_at_the_other_replica(remo
             assert there.questions == []
             server.stop()  # what counts here already counts on
             assert text_or_json(await there.call("up__whoami"))["pid"]
-            unknown, _ = await suspended(there, "up__content", {})  # and what is not known is asked
+            unknown, _ = await call_until_question(there, "up__content", {})  # and what is not known is asked
             assert unknown["name"] == "up__content"
 
 
@@ -177,7 +177,7 @@ async def test_what_a_user_allows_counts_for_nothing_where_another_server_has_th
         async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}, stores=stores) as (here, there):
             here.answer = Person("always")
             assert text_or_json(await here.call("up__whoami"))["pid"]
-            await suspended(there, "up__whoami", {})
+            await call_until_question(there, "up__whoami", {})
 
 
 async def let_in(*clients: WireClient) -> int:
@@ -270,7 +270,7 @@ async def test_who_listens_at_one_replica_hears_that_a_list_of_the_other_one_has
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
         entry = stdio_entry("handshake", isolation="shared")  # a process of each replica
         async with two(tmp_path, entry, stores=stores) as (here, there), anyio.create_task_group() as tasks:
-            await listening(there, tasks, {"toolsListChanged": True})
+            await start_listening(there, tasks, {"toolsListChanged": True})
             await until(lambda: b":2\r\n" in server.command("PUBSUB", "NUMSUB", "coretools:lists"))
             await change(there, "up")  # of its own, which it hears too
             await there.wait_for_notifications(CHANGED)

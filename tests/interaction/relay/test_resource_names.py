@@ -17,7 +17,7 @@ from tests.interaction.relay.clients import (
     stdio_entry,
 )
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.watching import UPDATED, listening
+from tests.interaction.relay.watching import UPDATED, start_listening
 
 pytestmark = pytest.mark.anyio
 
@@ -134,7 +134,7 @@ async def test_a_changed_resource_is_told_by_the_name_by_which_it_is_watched(era
     async with proxy_client(tmp_path, servers, era) as client, anyio.create_task_group() as tasks:
         await client.items_by_name("resources")
         if client.is_modern:
-            await listening(client, tasks, {"resourceSubscriptions": ["up+test://text"]})
+            await start_listening(client, tasks, {"resourceSubscriptions": ["up+test://text"]})
         else:
             await client.request("resources/subscribe", {"uri": "up+test://text"})
         while not (heard := [params for method, params in client.messages if method == UPDATED]):

@@ -27,7 +27,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.test_lock import YOLO
-from tests.interaction.relay.watching import listening
+from tests.interaction.relay.watching import start_listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import CEILING, pause
@@ -124,7 +124,7 @@ async def test_what_a_person_approves_at_one_replica_counts_at_the_other_whose_c
         unasked = refusal_of(await there.call(TOOL, {}))
         assert "`coretools-mcp dashboard`" in unasked
         assert "--approve" not in unasked  # which writes the file, and so ends what is approved in the store
-        await listening(there, tasks, {"toolsListChanged": True})
+        await start_listening(there, tasks, {"toolsListChanged": True})
         there.messages.clear()
         await approve(here)
         await there.wait_for_notifications(CHANGED)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interaction.relay.clients import Json, WireClient, stdio_entry, text_or_json, wait_for_file
 from tests.interaction.relay.network import network
-from tests.interaction.relay.questions import FORM, suspended
+from tests.interaction.relay.questions import FORM, call_until_question
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -72,9 +72,9 @@ async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeyp
         served.client("modern", "bob") as bob,
     ):
         for _ in range(2):
-            await suspended(ada, "up__ask", {"questions": [FORM]})
+            await call_until_question(ada, "up__ask", {"questions": [FORM]})
         assert text_or_json(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
-        await suspended(bob, "up__ask", {"questions": [FORM]})
+        await call_until_question(bob, "up__ask", {"questions": [FORM]})
 
 
 @pytest.mark.requirement("proxy.suspended.share")
@@ -87,8 +87,8 @@ async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_m
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        kept = [await suspended(ada, "up__ask", {"questions": [FORM]}) for _ in range(3)]
-        await suspended(bob, "up__ask", {"questions": [FORM]})
+        kept = [await call_until_question(ada, "up__ask", {"questions": [FORM]}) for _ in range(3)]
+        await call_until_question(bob, "up__ask", {"questions": [FORM]})
         assert text_or_json(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
         told: list[Json] = []
         for params, result in kept:
@@ -110,7 +110,7 @@ async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
         served.client("modern", "ada") as ada,
     ):
         pid = (await ada.call_and_parse("up__whoami"))["pid"]
-        params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(ada, "up__ask", {"questions": [FORM]})
         upstream = served.app.pool.by_alias.get("up")
         assert upstream is not None
         assert upstream.session is not None

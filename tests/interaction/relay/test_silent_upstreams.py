@@ -9,7 +9,7 @@ import pytest
 
 from server.upstreams.session import upstream_session
 from tests.interaction.relay.clients import listing_entry, named_resources, proxy_client, stdio_entry
-from tests.interaction.relay.watching import listening, until_touch_is_heard
+from tests.interaction.relay.watching import start_listening, touch_until_notified
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.silent")]
 
@@ -29,8 +29,10 @@ async def test_a_stream_of_changes_is_there_while_one_upstream_notes_nothing(tmp
     }
     async with proxy_client(tmp_path, servers, "modern") as client, anyio.create_task_group() as tasks:
         await client.items_by_name("resources")
-        await listening(client, tasks, {"resourceSubscriptions": [*SILENT, "test://text"], "toolsListChanged": True})
-        assert await until_touch_is_heard(client, "test://text") == "test://text"
+        await start_listening(
+            client, tasks, {"resourceSubscriptions": [*SILENT, "test://text"], "toolsListChanged": True}
+        )
+        assert await touch_until_notified(client, "test://text") == "test://text"
         await client.call("up__change", {"times": 1})
         await client.wait_for_notifications("notifications/tools/list_changed")
         tasks.cancel_scope.cancel()

@@ -96,7 +96,7 @@ async def test_two_skills_of_one_name_are_told_apart_with_all_their_files(
     short = entry_of("sew", {skill_uri("sew"): files_of("sew", "b")[skill_uri("sew")]})
     servers = {
         "a": skill_server("a", upstream_era, "sew", "knit"),
-        "b": skill_server("b", upstream_era, "sew", more={skill_uri("sew"): short}),
+        "b": skill_server("b", upstream_era, "sew", extra_entries={skill_uri("sew"): short}),
     }
     async with proxy_client(tmp_path, servers, client_era) as client:
         listed = await skills(client)
@@ -148,7 +148,10 @@ async def test_odd_skills_pass_and_what_has_no_uri_is_left_out(tmp_path: Path) -
     }
     odd: Json = {"uri": "skill://odd/SKILL.md", "frontmatter": 7, "resources": [3, {"uri": 4}, {"digest": "x"}, None]}
     more: dict[str, Json] = {"now": dynamic, "odd": odd, "none": {"frontmatter": {}}, "seven": {"uri": 7}}
-    servers = {"a": skill_server("a", "handshake", "sew", more=more), "b": skill_server("b", "handshake", "sew")}
+    servers = {
+        "a": skill_server("a", "handshake", "sew", extra_entries=more),
+        "b": skill_server("b", "handshake", "sew"),
+    }
     async with proxy_client(tmp_path, servers, "handshake") as client:
         listed = await skills(client)
         assert listed[skill_uri("now")] == dynamic

@@ -32,7 +32,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.eras import by_era, by_era_each_way
 from tests.interaction.relay.network import network
-from tests.interaction.relay.watching import listening
+from tests.interaction.relay.watching import start_listening
 from tests.variants import one_in
 from tests.waiting import until
 
@@ -225,7 +225,7 @@ async def test_only_the_lists_that_are_other_ones_are_announced_when_a_server_an
         serving(tmp_path, same, other, era=era) as (app, client),
         anyio.create_task_group() as tasks,
     ):
-        await listening(client, tasks, NEWS)
+        await start_listening(client, tasks, NEWS)
         before = await everything(client)
         assert {"same__find", "other__old"} <= before
         same.answers(**LISTED)
@@ -385,7 +385,7 @@ async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp
     await run_once(tmp_path, up, well, era=era)
     up.hangs()
     async with serving(tmp_path, up, well, era=era) as (app, client), anyio.create_task_group() as tasks:
-        await listening(client, tasks, NEWS)
+        await start_listening(client, tasks, NEWS)
         assert {"up__find", "up__greet"} <= await everything(client)
         facts = {each["alias"]: each for each in app.running_server.status()["servers"]}
         assert facts["up"]["fromLastRun"] == ["tools", "prompts", "resources", "resourceTemplates"]
@@ -510,7 +510,7 @@ async def test_a_server_like_this_one_is_given_live_tools_alone(era: str, tmp_pa
     await run_once(tmp_path, up, era=era)
     up.hangs()
     async with serving(tmp_path, up, era=era) as (_, client), anyio.create_task_group() as tasks:
-        await listening(client, tasks, NEWS)
+        await start_listening(client, tasks, NEWS)
         like = {CHAIN_KEY: ["another"]}
         assert (await client.request("tools/list", meta=like))["tools"] == []
         up.answers(**LISTED)
