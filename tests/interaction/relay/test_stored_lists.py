@@ -211,7 +211,7 @@ async def test_a_server_that_never_answered_is_waited_for_again_after_an_hour_or
 
 
 @pytest.mark.requirement("catalogue.first_list")
-@pytest.mark.parametrize(("first", "then"), [("handshake", "modern"), ("modern", "handshake")])
+@pytest.mark.parametrize(("first_era", "second_era"), [("handshake", "modern"), ("modern", "handshake")])
 async def test_stored_lists_serve_a_client_of_another_era(first_era: str, second_era: str, tmp_path: Path) -> None:
     up = ControlledServer(tmp_path)
     up.answer(**LISTS)
