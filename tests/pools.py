@@ -11,7 +11,13 @@ from server.upstreams.connections.pool import UpstreamPool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_results import ToolResult
 
-ONE_CLIENT = Audience(capabilities={}, client=None, is_one=True, is_modern=False, question_seconds=1)
+
+async def no_folders(_: object) -> tuple[str, ...]:
+    """The client has opened nothing."""
+    return ()
+
+
+ONE_CLIENT = Audience({}, None, is_one=True, is_modern=False, question_seconds=1, folders_of=no_folders)
 
 
 def quiet_pool(

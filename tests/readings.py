@@ -27,7 +27,7 @@ def read_file(
         limits = limits or Limits()
         line_request = LineRequest(offset, limit or limits.read_lines, limits, AbortSignal())
         return read(
-            opened, location, read_beginning(opened, location), line_request, media, pages=pages, pdf_seconds=seconds
+            opened, location, *read_beginning(opened, location), line_request, media, pages=pages, pdf_seconds=seconds
         )
 
 

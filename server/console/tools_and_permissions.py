@@ -104,7 +104,9 @@ def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[s
 
     result: dict[str, Any] = {
         "tools": [tool_to_wire(tool) for tool in tools],
-        "changed": [name_entry(entry.name, entry.origin, change=entry.change.value) for entry in names.changed],
+        "changed": [
+            name_entry(name, names.published[name], change=change.value) for name, change in names.changed.items()
+        ],
         "hidden": [
             name_entry(entry.name, entry.origin, holder=entry.holder, reachedAs=entry.way_out or None)
             for entry in names.hidden
@@ -124,7 +126,7 @@ def show_listing(
         if standing := standings.get(tool.name):
             rows.append(("", "", f"= {visible_line(standing)}"))
         if isinstance(tool, DiscoveredMCPTool) and tool.name != full_name(tool.alias, tool.upstream_name):
-            change = next((entry.change for entry in names.changed if entry.name == tool.name), None)
+            change = names.changed.get(tool.name)
             origin = f"{tool.upstream_name} of the server {tool.alias}"
             rows.append(("", "", "= " + visible_line(origin if change is None else f"{origin}; {change}")))
     show_table(("tool", "asked first", "what it does"), rows)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -30,6 +30,7 @@ from server.protocol.json_rpc import (
     METHOD_NOT_FOUND,
     Json,
     MCPError,
+    as_list,
     as_mapping,
 )
 from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
@@ -39,7 +40,7 @@ from server.settings.models import UpstreamSettings
 from server.store.replica import Replica
 from server.store.shared_store import StoreUnavailableError
 from server.upstreams.catalog.lock_file import read_lock
-from server.upstreams.catalog.published_names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
+from server.upstreams.catalog.published_names import SEARCH_NAMES, NameList, NameMap, name_map
 from server.upstreams.catalog.stored_lists import StoredLists
 from server.upstreams.connections.connection import Audience, FoldersOf, SessionKey, Upstream
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool, bounded_gather
@@ -50,7 +51,6 @@ from server.upstreams.relay.upstream_resources import (
     ResourceRoutes,
     Route,
     SharedUriError,
-    TooManyWatchedError,
     Watching,
     scheme_of,
     without_alias,
@@ -84,9 +84,8 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": DECLARED_EXTENSIONS,
 }
-"""The capabilities that a listing session declares if it is not for a single client.
-
-It declares all capabilities, because some servers list fewer items to clients with fewer capabilities.
+"""The capabilities that a listing session declares if it is not for a single client: all of them, because some servers
+list fewer items to clients with fewer capabilities.
 """
 
 STATUS_URI = "coretools://upstreams"
@@ -108,25 +107,10 @@ MAX_NAMED = 5  # maximum number of servers named in an error
 Result = TypeVar("Result")
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
-
 _TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-
-_METHODS = (
-    _HANDSHAKE_METHODS
-    | _TASK_METHODS
-    | {
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-        "subscriptions/listen",
-        "skills/list",
-        "skills/get",
-        "resources/directory/read",
-    }
-)
+_LISTS = frozenset({"resources/list", "resources/templates/list", "prompts/list", "skills/list"})
+_ITEMS = frozenset({"resources/read", "resources/directory/read", "prompts/get", "skills/get"})
+_METHODS = _HANDSHAKE_METHODS | _TASK_METHODS | _LISTS | _ITEMS | {"completion/complete", "subscriptions/listen"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +170,12 @@ def _login_options(
 
 
 class ResourceAndPromptRouter:
-    """The facade for all upstreams."""
-
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
         self._dependencies = dependencies
         self._own_offer = dependencies.own
         self._name_budget = settings.proxy.name_budget
         self._question_seconds = settings.confirmation.timeout / 1000
-        self._tasks: TaskGroup | None = None
         self._denial_reasons: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
         # Maps each session to the time at which listing its skills last timed out
@@ -238,10 +219,6 @@ class ResourceAndPromptRouter:
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
         """Start the upstreams, once. `ctx` is the client's request that triggers the start, if any."""
-        if self._tasks is tasks:
-            return
-        self._tasks = tasks
-        self.watching.start(tasks)
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         has_one_client = self._dependencies.served_over == "stdio"
@@ -269,8 +246,8 @@ class ResourceAndPromptRouter:
                 await session.channel.notify("notifications/roots/list_changed")
 
         sessions = [session for session in self.pool.sessions_of(exchange) if not session.era.is_modern]
-        if self._tasks is not None and sessions:
-            await bounded_gather(self._tasks, [partial(tell, session) for session in sessions])
+        if self.pool.tasks is not None and sessions:
+            await bounded_gather(self.pool.tasks, [partial(tell, session) for session in sessions])
 
     def settings_changed(self) -> None:
         """Record that the servers, or the rules about them, have changed."""
@@ -303,7 +280,7 @@ class ResourceAndPromptRouter:
             if method != "server/discover" or not self._may_have_tasks:
                 del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        other_era_methods = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        other_era_methods = _HANDSHAKE_METHODS if ctx.connection.is_modern else _TASK_METHODS
         if (
             method not in _METHODS
             or method in other_era_methods
@@ -346,8 +323,8 @@ class ResourceAndPromptRouter:
                 level = as_mapping(ctx.params).get("level")
                 if level not in LEVELS:
                     raise MCPError(INVALID_PARAMS, f"The level must be one of {', '.join(LEVELS)}.")
-                if self._tasks is not None:
-                    await self.relay.set_level(str(level), await self._exchange(ctx), self._tasks)
+                if self.pool.tasks is not None:
+                    await self.relay.set_level(str(level), await self._exchange(ctx), self.pool.tasks)
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
@@ -371,13 +348,10 @@ class ResourceAndPromptRouter:
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Handle `subscriptions/listen`: send changes to a client of the 2026-07-28 revision."""
         filters = as_mapping(as_mapping(ctx.params).get("notifications"))
-        uris, names = (
-            cast("list[Any]", value) if isinstance(value := filters.get(key), list) else []
-            for key in ("resourceSubscriptions", "taskIds")
-        )
+        names = as_list(filters.get("taskIds"))
         exchange = await self._exchange(ctx)
         routes: list[Route] = []
-        for uri in uris:
+        for uri in as_list(filters.get("resourceSubscriptions")):
             try:
                 route = self._route(ctx, uri)
             except MCPError as error:
@@ -426,26 +400,24 @@ class ResourceAndPromptRouter:
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
             case "resources/list":
-                upstream_items = [item for alias, item in self.routes.resources if self._is_permitted(alias, ctx)]
-                kind, upstream_items = (
-                    RESOURCES,
-                    [*([STATUS] if self._own_offer.has_resources else []), *upstream_items],
-                )
+                kind, published_items = RESOURCES, self.routes.resources
             case "resources/templates/list":
-                kind = TEMPLATES
-                upstream_items = [item for alias, item in self.routes.templates if self._is_permitted(alias, ctx)]
+                kind, published_items = TEMPLATES, self.routes.templates
             case _:
                 kind = PROMPTS
-                prompts_by_origin = {
-                    Origin(upstream.alias, prompt["name"]): prompt
+                prompts: dict[tuple[str, str], Json] = {
+                    (upstream.alias, prompt["name"]): prompt
                     for upstream in self._permitted_upstreams
                     for prompt in upstream.offer.items(PROMPTS)
                 }
-                upstream_items = [
-                    with_origin({**prompt_with_visible_texts(prompts_by_origin[origin]), "name": name}, origin.alias)
-                    for name, origin in self.prompts.published.items()
-                    if origin in prompts_by_origin and self._is_permitted(origin.alias, ctx)
+                published_items = [
+                    (alias, with_origin({**prompt_with_visible_texts(prompt), "name": name}, alias))
+                    for name, (alias, own_name) in self.prompts.published.items()
+                    if (prompt := prompts.get((alias, own_name))) is not None
                 ]
+        upstream_items = [item for alias, item in published_items if self._is_permitted(alias, ctx)]
+        if kind is RESOURCES and self._own_offer.has_resources:
+            upstream_items.insert(0, STATUS)
         own_items: list[Json] = []
         try:
             own_items = as_mapping(await call_next(ctx)).get(kind.field, [])
@@ -543,8 +515,6 @@ class ResourceAndPromptRouter:
                 await self.watching.subscribe(route, exchange)
             else:
                 self.watching.unsubscribe(route, exchange)
-        except TooManyWatchedError:
-            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one first.") from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
@@ -584,7 +554,6 @@ class ResourceAndPromptRouter:
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """Return the upstream of a prompt, and the prompt's name at that upstream."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own_offer.prompts:
@@ -602,7 +571,6 @@ class ResourceAndPromptRouter:
                 raise MCPError(INVALID_PARAMS, f"{reason} Continue without it; the operator can change the rule.")
 
     def _is_permitted(self, alias: str, ctx: RequestContext) -> bool:
-        """Return whether the client of a request may use an upstream."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 

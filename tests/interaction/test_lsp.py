@@ -29,7 +29,7 @@ from tests.waiting import until
 from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
-from tools.lsp import code_locations
+from tools.lsp import code_intelligence, code_locations
 from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
 from tools.lsp.language_server_session import ConnectionEndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
@@ -92,6 +92,23 @@ async def test_every_operation_tells_places_as_people_count_them(root: Path, rev
         hover = json.loads(text_of(await ask(client, "hover", **AT)))
     assert hover["opened"] == 1
     assert hover["changed"] == 0
+
+
+@pytest.mark.requirement("lsp.answers")
+async def test_a_large_first_folder_does_not_hide_the_language_of_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_intelligence, "MAX_EXAMINED", 20)
+    large, small = tmp_path / "large", tmp_path / "small"
+    (small / "below").mkdir(parents=True)
+    (small / "below" / "a.fake").write_text(CODE)
+    large.mkdir()
+    for number in range(30):
+        (large / f"{number}.txt").touch()
+    config = write_config(tmp_path, {"workspace": {"roots": [str(large), str(small)]}, **settings()})
+    async with in_memory(HANDSHAKE, None, config) as client:
+        result = await ask(client, "workspaceSymbol", query="N", limit=1)
+        assert not result.is_error, text_of(result)
 
 
 @pytest.mark.requirement("lsp.answers")

@@ -65,8 +65,7 @@ def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths
         files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         pattern = compile_patterns([f"{{{'/'.join(first)},{'/'.join(second)}}}"], ignore_case=ignore_case)
         walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
-        position = pattern.start()
-        assert position is not None
+        position = pattern.start
         found = {item.path for item in walk.files(walk.workspace.locate("."), position)}
         assert found == {
             path

@@ -29,7 +29,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
     offset = 0
     while True:
         found = window(source, LineRequest(offset, limit, limits, AbortSignal()))
-        assert not found.shortened
+        assert found.first_truncated is None
         pages.append(found.text + ("" if found.reaches_end else ending))
         offset += found.count
         if found.reaches_end:

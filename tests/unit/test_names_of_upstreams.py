@@ -34,7 +34,7 @@ def test_a_name_that_fits_is_alias_and_own_name() -> None:
     names = mapped(NameList("one", ["b", "a"]), NameList("two", ["a"]))
     assert published(names) == {"one__b": ("one", "b"), "one__a": ("one", "a"), "two__a": ("two", "a")}
     assert list(names.published) == ["one__b", "one__a", "two__a"]
-    assert (names.hidden, names.changed) == ((), ())
+    assert (names.hidden, names.changed) == ((), {})
 
 
 @pytest.mark.requirement("proxy.names.budget")
@@ -50,7 +50,8 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
     names = mapped(NameList("github", [LONG]))
     # Written out: clients keep rules and histories with these names, so another version may not spell them otherwise.
     assert list(names.published) == ["github__create_pull_request_review_comm-iab3d171"]
-    assert [(entry.origin, entry.change) for entry in names.changed] == [(Origin("github", LONG), NameChange.LENGTH)]
+    changes = [(names.published[name], change) for name, change in names.changed.items()]
+    assert changes == [(Origin("github", LONG), NameChange.LENGTH)]
 
 
 @pytest.mark.requirement("proxy.names.budget")
@@ -156,7 +157,7 @@ def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even
 def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_alone() -> None:
     names = mapped(NameList("a", ["old"], renamed={"old": "new"}), NameList("b", ["old"], False, {"old": "mine"}))
     assert published(names) == {"a__new": ("a", "old"), "mine": ("b", "old")}
-    assert {entry.change for entry in names.changed} == {NameChange.RENAMED}
+    assert set(names.changed.values()) == {NameChange.RENAMED}
 
 
 @pytest.mark.requirement("proxy.names.stable")

@@ -143,7 +143,7 @@ async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
     assert await login.header() is None
     logins.is_short = True
     needed = LoginNeededError(login)
-    questions = LoginQuestions(1, is_local=True, has_pages=True, has_replicas=False)
+    questions = LoginQuestions(1, LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1")))
     exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # nothing is sent to its client
     async with anyio.create_task_group() as tasks:
         with pytest.raises(ExhaustedError, match="there are no threads"):

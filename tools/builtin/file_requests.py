@@ -61,10 +61,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {display_path(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread.
-
-        An edit still requires `read_file`, because it is unknown whether the client shows the resource to the model.
-        """
+        """Read the file in a thread. An edit still requires `read_file`, because the model may not see a resource."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -72,8 +69,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
             refuse_hidden(workspace, location, "read")
             facts: dict[str, Any] = {"path": sendable_name(location.name)}
             with workspace.open_file(location) as file:
-                beginning = read_beginning(file, location)
-                file_type, size = beginning.type, file.info.st_size
+                (file_type, head), size = read_beginning(file, location), file.info.st_size
                 if file_type.kind not in TEXT_KINDS:
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
@@ -87,7 +83,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                         raise explain(error, location.shown) from None
                     return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
                 line_range = LineRequest(0, limits.read_lines, limits, context.signal)
-                reading = read(file, location, beginning, line_range, context.media)
+                reading = read(file, location, file_type, head, line_range, context.media)
             mime_type = file_type.mime_type
             if file_type.kind is not FileKind.SVG:
                 mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")
@@ -98,9 +94,8 @@ class FileResourceTool(PathReader[FileResourceParams]):
                 "total": reading.total,
                 "next_offset": reading.next_offset,
             }
-            return ToolResult(
-                llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
-            )
+            facts = {name: fact for name, fact in facts.items() if fact is not None}
+            return ToolResult(list(reading.parts), facts=facts)
 
         return await run_blocking(context.signal, read_file)
 
@@ -131,8 +126,7 @@ class CompletePathTool(PathReader[CompletePathParams]):
             folder = context.workspace.locate(params.path)
             find = files_containing if params.below else entries_that_start_with
             completions = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
-            return ToolResult(
-                facts={"names": completions.names, "total": completions.total, "partial": completions.partial}
-            )
+            total, is_partial = completions.total, completions.partial
+            return ToolResult(facts={"names": completions.names, "total": total, "partial": is_partial})
 
         return await run_blocking(context.signal, complete)

@@ -1,4 +1,1 @@
-"""Files of the workspace: opening, reading, changing, finding and searching them.
-
-Only this package opens workspace files. Every package in a higher layer may import it.
-"""
+"""Files of the workspace: only this package opens, reads, changes, finds and searches them."""

@@ -109,10 +109,7 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Return some output, or an empty value at the end of the output.
-
-        Does not wait for children of a process that has exited.
-        """
+        """Return some output, or nothing at its end. Does not wait for children of a process that has exited."""
         assert self._process.stdout is not None  # noqa: S101 - requested above
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
@@ -141,10 +138,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Kill the process when the call is over or stderr is too long.
-
-        Runs in a thread on Windows, where a read blocks until the process writes something or exits.
-        """
+        """Kill the process in time on Windows, where a read blocks until the process writes something or exits."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -197,20 +191,14 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def unnamed_file() -> IO[bytes]:
-    """Create a file for a process to read or write, in memory if possible.
-
-    A pipe is not used, because a write to it may block until the other side reads. Memory is preferred to a file on
-    disk, because many small disk writes are slow.
-    """
+    """Create a file for a process to read or write: in memory if possible, because many small disk writes are slow."""
+    # A write to a pipe may block until the other side reads.
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
 
 
 class DocumentWorker(Child):
-    """The process that extracts text from a document (`html_and_pdf_worker.py`).
-
-    It receives the open document, not a path. `memory` limits its address space, in bytes.
-    """
+    """Extracts text from an open document (`html_and_pdf_worker.py`), in at most `memory` bytes of address space."""
 
     def __init__(
         self, kind: str, *arguments: str, document: IO[bytes], memory: int, seconds: float, signal: AbortSignal
@@ -227,10 +215,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, max_bytes: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until the output ends or a message is longer than `max_bytes`.
-
-        The last message has the key `end`, unless the process died first.
-        """
+        """Yield messages until the output ends or one is too long. The last one has `end`, unless the process died."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -241,10 +226,7 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Look for a program with this name on the search path, and return the first one outside the workspace.
-
-    Relative folders in the search path are skipped. `roots` are real paths.
-    """
+    """Return the first program with this name on the search path, in an absolute folder outside the real `roots`."""
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
         if os.path.isabs(folder) and is_program(program) and is_outside(program, roots):

@@ -91,7 +91,6 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     logging.disable()
     _forbid_writing()
     reader = pypdf.PdfReader(sys.stdin.buffer)
-    is_open = True
     if reader.is_encrypted:
         # Many documents have an empty password, because they are encrypted only to restrict viewers.
         try:
@@ -100,9 +99,9 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
             raise
         except Exception:  # noqa: BLE001 - the encryption method may be unknown, or its cipher missing
             is_open = False
-    if not is_open:
-        yield {"end": "encrypted"}
-        return
+        if not is_open:
+            yield {"end": "encrypted"}
+            return
     count = len(reader.pages)
     yield {"pages": count}
     for number in range(int(first), min(int(last) or count, count) + 1):
@@ -158,10 +157,8 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         result = convert_page(**link_options, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         visible_noise = [selector for selector in NOISE if selector not in HIDDEN]
-        hides = (
-            convert_page(**link_options, exclude_selectors=visible_noise, hidden_content="all").content
-            != result.content
-        )
+        whole_page = convert_page(**link_options, exclude_selectors=visible_noise, hidden_content="all")
+        hides = whole_page.content != result.content
     if len(result.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
         result = convert_page(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)

@@ -115,8 +115,7 @@ class RuleList:
         if not self.uses_re2:
             bounded_rules = [(_without_repetition(regex), hides) for regex, hides in rules]
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded_rules], backend="simple")
-            # Expressions that match a name in any folder are combined, so that the folders above the name are skipped
-            # only once for all of them.
+            # Expressions for a name in any folder are combined, so that the folders above it are skipped only once.
             by_name, by_path = ["(?!)"], ["(?!)"]
             for pattern in (regex.pattern for regex, _ in bounded_rules):
                 name = pattern.removeprefix(_ANYWHERE)
@@ -163,7 +162,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """A least-recently-used cache of rules, keyed by file content and bounded by memory."""
+    """A least-recently-used cache of rules, bounded by memory. File content is the key, so no rules are stale."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,10 +170,7 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
-        """Parse the content of an ignore file. The cache is keyed by content, so it is never stale.
-
-        Accepts UTF-16 with a byte order mark, as written by PowerShell's `>`, and the line endings of old Macs.
-        """
+        """Parse an ignore file, also in marked UTF-16 (from PowerShell's `>`) or with an old Mac's line endings."""
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)
@@ -223,10 +219,7 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a rule, or `None` if the rule is not understood.
-
-    The expression matches the paths of entries; the path of a folder ends in a slash.
-    """
+    """Return the expression for the paths of a rule (a folder's ends in a slash), or `None` if it is not understood."""
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
@@ -246,8 +239,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # Make bracket expressions never match a slash. Escape a `]` at the beginning of an expression, so that the
-        # slash can precede it.
+        # Make bracket expressions never match a slash. Escape a `]` at the beginning, so that the slash can precede it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)
     except (ValueError, re.error):
@@ -282,8 +274,6 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreScope:
-    """The rules that apply in one folder."""
-
     # The folder's path relative to the top (the root, or the top of the repository around it), converted by
     # `bytes_text`, with a slash at the end; empty for the top
     prefix: str
@@ -304,10 +294,7 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden entries, each with the kind of rule.
-
-        Either all or none of the entries must be folders.
-        """
+        """Like `hides`, for several entries, either all or none of them folders. Return those that are hidden."""
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Few names match any rule, so a fast test first selects those that may match.
@@ -335,10 +322,7 @@ class IgnoreScope:
         return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """Return this scope extended by the ignore files in its own folder.
-
-        Raises a `ToolError` (`path_ignored`) if an agent-ignore file among them is not understood.
-        """
+        """Return this scope with the ignore files in its folder. A `ToolError` if one for agents is not understood."""
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
             exclude = exclude_file(folder)
@@ -383,15 +367,14 @@ def scope_of(
         top, child = os.path.dirname(top), top
     # Start at the top of the repository, if there is one.
     folder = top = root if top == child else top
-    scope = IgnoreScope(
-        "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
-    )
+    agent_files = () if agent and top == root else None
+    scope = IgnoreScope("", () if git else None, agent_files, workspace.forbidden_in(location), top)
 
     def present(folder: str) -> Container[str]:
         return PresentNames(folder) if names is None or folder != location.path else names
 
     scope = scope.with_own_rules(present(top))
-    for name in _names_below(top, location.path):
+    for name in filter(None, location.path[len(top) :].split(os.sep)):
         folder = os.path.join(folder, name)
         if agent and folder == root:
             scope = replace(scope, agent=())
@@ -408,22 +391,18 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
-    names = _names_below(location.root, location.path)
+    names = list(filter(None, location.path[len(location.root) :].split(os.sep)))
     folders = list(accumulate(names, os.path.join, initial=location.root))
     ignore_files: list[list[str]] = []
     for folder in folders:
         present_names = PresentNames(folder) if own_files or folder != location.path else ()
-        ignore_files.append([name for name in AGENT_IGNORE_FILES if name in present_names])
+        ignore_files.append(list(filter(present_names.__contains__, AGENT_IGNORE_FILES)))
     if not any(ignore_files):
         return None
     may_block()
     scope = IgnoreScope("", None, (), None, location.root).with_own_rules(ignore_files[0])
     for name, folder, files in zip(names, folders[1:], ignore_files[1:], strict=True):
-        try:
-            is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
-        except OSError:
-            is_folder = False
-        hiding = scope.deciding_file(name, is_folder=is_folder)
+        hiding = scope.deciding_file(name, is_folder=os.path.isdir(folder) and not os.path.islink(folder))
         if hiding is not None:
             return shown_below(location.root, hiding.path)
         scope = scope.enter(folder, files)
@@ -431,10 +410,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def why_hidden(workspace: Workspace, location: Location) -> str | None:
-    """Return the permission rule or the agent-ignore file that keeps a file's content out of results.
-
-    Raises a `ToolError` (`path_ignored`) if an agent-ignore file is not understood.
-    """
+    """Return the permission rule, or the result of `agent_ignore_file`, that keeps a file's content out of results."""
     return workspace.rule_about_reading(location) or agent_ignore_file(workspace, location)
 
 
@@ -445,8 +421,7 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        # An ignore file cannot be read or is not understood, so the target may be hidden. A call that names the
-        # target reports the reason.
+        # It is unknown what an ignore file hides. A call that names the target reports the reason.
         return True
 
 
@@ -465,10 +440,6 @@ def shown_below(root: str, path: str) -> str:
     return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))
 
 
-def _names_below(top: str, path: str) -> list[str]:
-    return path[len(top) :].strip(os.sep).split(os.sep) if path != top else []
-
-
 @dataclass(frozen=True, slots=True)
 class PresentNames:
     """The names in a folder, looked up on demand."""
@@ -482,8 +453,7 @@ class PresentNames:
             return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
-            # If the folder exists, it is unknown whether the file does. Treat the file as present, so that opening it
-            # reports the error.
+            # If the folder exists, the file may too. Treat it as present, so that opening it reports the error.
             return os.path.isdir(self.folder)
 
 
@@ -496,10 +466,7 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of one of git's own files; empty if it is not a regular file or cannot be read.
-
-    The content is never shown.
-    """
+    """Return the beginning of one of git's own files, never to be shown; empty if it cannot be read."""
     try:
         with open_regular(path, through_links=through_links) as file:
             size = file.info.st_size
@@ -529,10 +496,7 @@ def _read(file: OpenedFile, size: int) -> bytes:
 
 
 def repository_of(work_tree: str) -> str | None:
-    """Return the folder where git keeps a work tree's data, or `None`.
-
-    This is `.git`, or the folder that a file of that name points to (a linked worktree or a submodule).
-    """
+    """Return where git keeps a work tree's data: `.git`, or where a file of that name points. `None` without either."""
     git_path = os.path.join(work_tree, GIT_FOLDER)
     try:
         mode = os.lstat(git_path).st_mode
@@ -556,10 +520,7 @@ def exclude_file(work_tree: str) -> str | None:
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
-    """Return the rules in an agent-ignore file, or `None` if it does not exist or is empty.
-
-    Raises a `ToolError` (`path_ignored`) if it exists but is not understood.
-    """
+    """Return the rules in an agent-ignore file; `None` if it is missing or empty, a `ToolError` if not understood."""
     path = os.path.join(folder, name)
     try:
         with open_regular(path, through_links=True) as file:

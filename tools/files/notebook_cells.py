@@ -42,7 +42,6 @@ class NotANotebookError(ValueError):
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a value if it is an object, else an empty object."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
@@ -229,11 +228,7 @@ class Notebook:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Find the cells in the text of a notebook.
-
-    Raises:
-        NotANotebookError: The text is not JSON, or has no cells.
-    """
+    """Find the cells in the text of a notebook. Raises a `NotANotebookError` if it is not JSON, or has no cells."""
     if not text.strip():
         raise NotANotebookError("it is empty")
     if sum(map(text.count, ",[{")) > MAX_VALUES:
@@ -255,18 +250,17 @@ def parse_notebook(text: str) -> Notebook:
         raise NotANotebookError("it is JSON, but not a notebook") from None
     if not lists or any(cell_list.parts.brackets != "[]" for cell_list in lists):
         raise NotANotebookError("it is JSON without a list of cells")
-    facts = {part.key: part.value for part in top.parts}
     cells = [mapping(part.value) for cell_list in lists for part in cell_list.parts.parts]
     if not all(cells):
         raise NotANotebookError("one of its cells is not an object, or is empty")
-    minor = facts.get("nbformat_minor")
+    minor = top.find("nbformat_minor")
     languages = (language for cell in cells if isinstance(language := cell.get("language"), str))
     is_new = top.find("cells") is not None
     has_ids = any("id" in cell for cell in cells)
     return Notebook(
         text,
         4 if is_new else 3,
-        is_new and (has_ids or (isinstance(minor, int) and minor >= 5)),
+        is_new and (has_ids or (minor is not None and isinstance(minor.value, int) and minor.value >= 5)),
         next(languages, "python"),
         tuple(lists),
     )
@@ -349,7 +343,6 @@ def render(data: bytes) -> str | None:
 
 
 def _outputs(outputs: Sequence[Any]) -> str:
-    """Return the outputs of a cell, truncated to a reasonable length."""
     from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - not needed at startup
 
     result, left_out = "", 0

@@ -4,9 +4,6 @@ A real path is opened without following symlinks, with one system call if the ke
 folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
 Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
 Their content is never shown.
-
-Changes are detected by comparing the identity of a file, or the stamp of a file or folder. `StampedCache` caches values
-until a stamp changes.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
@@ -36,8 +33,7 @@ Stamp = tuple[int, int, int]  # inode, modification time and change time; progra
 SETTLED_NANOSECONDS = 2_000_000_000  # two changes within this time may get the same timestamp
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # Maximum number of components followed to find a real path, including those in symlinks: twice as many as the longest
-# path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
-# of a second.
+# path has. Each needs a disk access, so a path with forty long symlinks could take a tenth of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by block
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
@@ -48,15 +44,12 @@ _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
 _STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
-_OPEN_FLAGS = (
-    os.O_RDONLY
-    | _CLOSED_IN_CHILDREN
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_NONBLOCK", 0)
+_OPEN_FLAGS: int = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOCTTY", "O_BINARY", "O_NONBLOCK")
 )
 _OPENAT2 = 437  # system call number, the same on all Linux architectures except Alpha
 _AT_FDCWD = -100
+_OPEN_HOW = struct.Struct("=QQQ")  # flags, mode and resolve flags
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
 _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
@@ -75,10 +68,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file.
-
-    Tools never show such files, because the file to be replaced may be hidden from agents.
-    """
+    """Return a new name for a file that tools never show, because the file to be replaced may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -137,36 +127,24 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
     name = os.fsencode(path)
     if b"\0" in name:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would read a NUL as the end of the path
-    if _mode.is_memory_only:
-        return by_kernel.open_from_memory(name, flags | _CLOSED_IN_CHILDREN, mode)
-    return by_kernel.open(name, flags | _CLOSED_IN_CHILDREN, mode)
+    opener = by_kernel.open_from_memory if _mode.is_memory_only else by_kernel.open
+    return opener(name, flags | _CLOSED_IN_CHILDREN, mode)
 
 
 class _KernelOpener:
-    """Opens a real path with one Linux system call.
-
-    The constructor raises an `OSError` if the kernel lacks this call or a sandbox forbids it.
-    """
+    """Opens a real path with one system call of Linux; an `OSError` if the kernel lacks it or a sandbox forbids it."""
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - not needed at startup
 
-        class OpenHow(ctypes.Structure):
-            _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-        def system_call(library: ctypes.CDLL) -> Callable[..., int]:
-            call = library.syscall
+        # Calls of the second library keep the GIL: releasing it would cost more than a call that does not block.
+        library, quick_library = ctypes.CDLL(None, use_errno=True), ctypes.PyDLL(None, use_errno=True)
+        self._call, self._quick_call = library.syscall, quick_library.syscall
+        for call in (self._call, self._quick_call):
             call.restype = ctypes.c_long
             call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
-            return call
-
-        library = ctypes.PyDLL(None, use_errno=True)
-        self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
         self._errno = ctypes.get_errno
-        self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # This call keeps the GIL, because releasing the GIL would cost more than the call, which does not block.
-        self._quick_call = system_call(library)
-        self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
+        self._statx, self._fstatfs = getattr(quick_library, "statx", None), library.fstatfs
         self._new_buffer = ctypes.create_string_buffer
         self._is_local: dict[int, bool] = {}
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
@@ -179,9 +157,9 @@ class _KernelOpener:
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
         """Open the path, even if this blocks."""
-        open_how, number = self._how(flags, mode, _RESOLVE_NO_LINKS), 0
+        open_how, number = _OPEN_HOW.pack(flags, mode, _RESOLVE_NO_LINKS), 0
         for _ in range(_ATTEMPTS):
-            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, open_how, self._size)
+            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, open_how, _OPEN_HOW.size)
             if descriptor >= 0:
                 return descriptor
             number = self._errno()
@@ -207,8 +185,8 @@ class _KernelOpener:
             # Opening a device may take a long time, even if its file is on a local disk.
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
-        open_how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
-        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, open_how, self._size)
+        open_how = _OPEN_HOW.pack(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, open_how, _OPEN_HOW.size)
         if descriptor >= 0:
             return descriptor
         number = self._errno()
@@ -270,22 +248,15 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat of a real path without following a final symlink.
-
-    Raises an `OSError` with `ELOOP` if a folder in the path is now a symlink.
-    """
+    """Return the stat of a real path, not following a final symlink. `ELOOP` if a folder in it is now a symlink."""
     may_block()
-    if not CAN_STEP:
-        return os.lstat(path)
-    if PATH_ONLY:
-        descriptor, name = open_link_free(path, PATH_ONLY | _NO_LINK), ""
-    else:
+    if not PATH_ONLY:
         parent, name = os.path.split(path)
-        descriptor = _open_by_steps(parent, _STEP_FLAGS, 0)
+        with open_folder(parent, to_list=False) as folder:
+            return os.stat(folder.entry_path(name or os.curdir), dir_fd=folder.descriptor, follow_symlinks=False)
+    descriptor = open_link_free(path, PATH_ONLY | _NO_LINK)
     try:
-        if PATH_ONLY:
-            return os.fstat(descriptor)
-        return os.stat(name or os.curdir, dir_fd=descriptor, follow_symlinks=False)
+        return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 
@@ -372,10 +343,7 @@ class PathKind(Enum):
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint, taken without reading the file.
-
-    It is a tuple to save memory, because there may be many fingerprints.
-    """
+    """A file's fingerprint, taken without reading the file. A tuple saves memory, because there may be many."""
 
     dev: int
     ino: int
@@ -389,10 +357,7 @@ def identity_of(info: os.stat_result) -> FileIdentity:
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change at a path, or `None` if the path is not accessible.
-
-    A folder's stamp changes when an entry is added, removed or renamed.
-    """
+    """Return a stamp that differs after every change (of a folder: of its names), or `None` if not accessible."""
     try:
         status = os.stat(path)
     except OSError:
@@ -428,8 +393,6 @@ class StampedCache(Generic[Value]):
 
 
 class NotRegularError(OSError):
-    """The path is not a regular file, so it cannot be opened for reading."""
-
     def __init__(self, kind: PathKind) -> None:
         super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
         self.kind = kind
@@ -438,11 +401,8 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path is not checked against any root. It must be a real path, unless `through_links` is true.
-
-    Raises:
-        NotRegularError: The path is a folder, a device, a pipe or a socket.
-        OSError: The file cannot be opened; `ELOOP` if a component of a real path is now a symlink.
+    The path is not checked against any root. It must be a real path, unless `through_links` is true. Raises a
+    `NotRegularError` for a folder, device, pipe or socket; `ELOOP` if a component of a real path is now a symlink.
     """
     if not through_links:
         return OpenedFile(open_link_free(path, _OPEN_FLAGS))
@@ -451,10 +411,7 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file that is open for reading. The object owns the descriptor.
-
-    The constructor raises a `NotRegularError` for a descriptor of anything else.
-    """
+    """Owns the descriptor of a regular file. The constructor raises a `NotRegularError` for any other descriptor."""
 
     __slots__ = ("_descriptor", "_stream", "info")
 
@@ -507,28 +464,18 @@ class OpenedFile:
         self.stream.seek(0)
         return data
 
-    def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
+    def blocks(self, signal: AbortSignal, most_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield the whole content in blocks, and check for cancellation before each block."""
         self.stream.seek(0)
-        while True:
-            signal.raise_if_aborted()
-            block = self.stream.read(BLOCK_BYTES)
-            if not block:
-                return
+        remaining = self.info.st_size + 1
+        signal.raise_if_aborted()
+        while block := self.stream.read(min(remaining, most_bytes)):
             yield block
+            remaining = max(remaining - len(block), BLOCK_BYTES)
+            signal.raise_if_aborted()
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """Return the whole content with few reads, and check for cancellation before each read."""
-        self.stream.seek(0)
-        pieces: list[bytes] = []
-        remaining = self.info.st_size + 1
-        while True:
-            signal.raise_if_aborted()
-            piece = self.stream.read(min(remaining, WHOLE_BLOCK_BYTES))
-            if not piece:
-                return b"".join(pieces) if len(pieces) != 1 else pieces[0]
-            pieces.append(piece)
-            remaining = max(remaining - len(piece), BLOCK_BYTES)
+        return b"".join(self.blocks(signal, WHOLE_BLOCK_BYTES))
 
 
 class Entries(NamedTuple):
@@ -546,10 +493,7 @@ class Entries(NamedTuple):
 
 
 class Folder:
-    """An open folder. Its methods act on this folder, even if its path now leads elsewhere.
-
-    It is closed at the end of the `with` block. Entries that are symlinks are never followed.
-    """
+    """An open folder, even if its path now leads elsewhere. Entries that are symlinks are never followed."""
 
     __slots__ = ("_path", "descriptor")
 
@@ -565,10 +509,7 @@ class Folder:
             os.close(self.descriptor)
 
     def entry_path(self, name: str) -> str:
-        """Return the path of an entry for calls that take `descriptor` as `dir_fd`.
-
-        That is the name, or the whole path if there is no descriptor.
-        """
+        """Return the path of an entry for calls with `dir_fd`: the whole path if there is no descriptor."""
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def open_file(self, name: str) -> OpenedFile:
@@ -597,7 +538,6 @@ class Folder:
         return entries
 
     def names(self) -> list[str]:
-        """Return the names of all entries in any order."""
         may_block()
         return os.listdir(self._path if self.descriptor is None else self.descriptor)
 
@@ -656,11 +596,9 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
     return open_folder(path)
 
 
-def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
-    """Open the folder at a real path. Create the folder and its parents if they are missing.
-
-    `base_folder` is one of the parents, and is never created. Also returns the created folders, deepest last.
-    """
+@contextmanager
+def folder_to_write_in(path: str, base_folder: str) -> Generator[Folder]:
+    """Open the folder at a real path. Create missing folders below `base_folder`, and remove them after an error."""
     missing: list[str] = []
     while True:
         try:
@@ -682,15 +620,11 @@ def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
                 except FileExistsError:
                     pass  # another process has just created it
             folder = open_folder(path, to_list=False)
-    except OSError:
-        remove_folders(new_folders)
+        with folder:
+            yield folder
+    except BaseException:
+        for new_folder in reversed(new_folders):
+            parent, name = os.path.split(new_folder)
+            with suppress(OSError), open_folder(parent, to_list=False) as parent_folder:
+                os.rmdir(parent_folder.entry_path(name), dir_fd=parent_folder.descriptor)  # fails if it is not empty
         raise
-    return folder, new_folders
-
-
-def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that turned out to be unnecessary, from last to first. Folders that are not empty are kept."""
-    for path in reversed(paths):
-        parent, name = os.path.split(path)
-        with suppress(OSError), open_folder(parent, to_list=False) as folder:
-            os.rmdir(folder.entry_path(name), dir_fd=folder.descriptor)

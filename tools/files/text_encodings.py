@@ -4,8 +4,6 @@ There are three cases. A byte order mark names the encoding. Without a byte orde
 UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
 it is never re-encoded. A guess at the encoding is good enough to show such text, and is marked as a guess. Text is
 never written in a guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
-
-The end of the module is about line endings: their kinds, the kind for new lines, and splitting text into lines.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
 MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
-# Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove that decoding
-# failed.
+# Shown for an undecodable byte. A file may contain it itself, so finding it does not prove that decoding failed.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 Eol = Literal["lf", "crlf", "cr", "mixed"]
@@ -42,11 +39,7 @@ class Encoding:
     bom: bytes = b""  # the byte order mark; empty if there is none
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
-
-    @property
-    def is_wide(self) -> bool:
-        """True if code units have more than one byte (UTF-16, UTF-32), so that line endings cannot be found by byte."""
-        return self.codec.startswith(("utf-16", "utf-32"))
+    is_wide: bool = False  # whether code units have several bytes, so that line endings cannot be found by byte
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
@@ -55,10 +48,10 @@ UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
     # UTF-32 LE comes before UTF-16 LE, because its byte order mark begins with that of UTF-16 LE.
-    Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
-    Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
-    Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
-    Encoding("utf-16-be", "utf-16-be", codecs.BOM_UTF16_BE),
+    Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE, is_wide=True),
+    Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE, is_wide=True),
+    Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE, is_wide=True),
+    Encoding("utf-16-be", "utf-16-be", codecs.BOM_UTF16_BE, is_wide=True),
 )
 _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
@@ -94,12 +87,9 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Return True if the first bytes of a file without a byte order mark are not text.
-
-    A NUL alone does not make a file binary. NULs separate names in the output of `find -print0`, and occur in logs
-    after a crash.
-    """
+    """Return True if the first bytes of a file without a byte order mark are not text."""
     sample = head[:SNIFFED_BYTES]
+    # NULs also separate names in the output of `find -print0`, and occur in logs after a crash.
     if b"\0" in sample:
         return _NOT_BESIDE_NUL.search(sample) is not None or not sample.strip(b"\0") or not is_utf8(sample)
     size = len(sample)
@@ -107,10 +97,7 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode a whole file into text that encodes back to the same bytes.
-
-    Returns `None` if the bytes are invalid in the encoding of their byte order mark (UTF-16 or UTF-32).
-    """
+    """Decode a whole file into text that encodes back to the same bytes; `None` for damaged UTF-16 or UTF-32."""
     encoding = marked_encoding(data) or UTF_8
     try:
         return Decoded(data[len(encoding.bom) :].decode(encoding.codec), encoding)
@@ -124,10 +111,7 @@ def decode_unless_binary(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """Encode a whole file, including its byte order mark.
-
-    A byte order mark at the start of the text itself is also kept.
-    """
+    """Encode a whole file, including its byte order mark. Another one at the start of the text is also kept."""
     return encoding.bom + text.encode(encoding.codec)
 
 
@@ -167,7 +151,9 @@ RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in the encodings above
+# A word with non-ASCII bytes, and its part up to the last of them within `SAMPLE_BYTES`. The bytes between words are
+# always single characters in the encodings above.
+_HIGH_WORD = re.compile(rb"([\x80-\xff](?:[^\x00-\x2f]{0,%d}[\x80-\xff])?)[^\x00-\x2f]*" % SAMPLE_BYTES)
 
 
 # In windows-1252: non-ASCII letters, words with them, and characters that never occur between two letters
@@ -197,18 +183,13 @@ def guess(data: bytes) -> Guess | None:
     # Collect the non-ASCII parts with some context, about `SAMPLE_BYTES` in all. No character is split, except at the
     # end of a word that is cut to `SAMPLE_BYTES`.
     words: list[bytes] = []
-    room, high_byte = SAMPLE_BYTES, _HIGH.search(data)
-    while high_byte is not None and room > 0:
-        start = high_byte.start()
-        context = data[max(0, start - CONTEXT_BYTES) : start]
-        # Keep only the ASCII between the previous word and the first non-ASCII byte.
-        context = context[max((match.end() for match in _HIGH.finditer(context)), default=0) :]
-        low_byte = _LOW.search(data, start)
-        end = low_byte.start() if low_byte is not None else len(data)
-        word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(context) + len(word)
-        words.append(context + word)
-        high_byte = _HIGH.search(data, end)
+    room, last_end = SAMPLE_BYTES, 0
+    for match in _HIGH_WORD.finditer(data):
+        start = match.start()
+        words.append(data[max(last_end, start - CONTEXT_BYTES) : min(match.end(), start + SAMPLE_BYTES)])
+        room, last_end = room - len(words[-1]), match.end(1)
+        if room <= 0:
+            break
     valid = invalid = 0
     for word in words:
         text = word.decode("utf-8", "replace")
@@ -231,21 +212,16 @@ def guess(data: bytes) -> Guess | None:
         alternatives.pop(sample.decode(name, "replace"), None)
         if not alternatives:
             return Guess(decoded, "a guess based on its content, probably right")
-        names = " or ".join(
-            sorted(alternatives.values(), key=lambda alternative: alternative != _ASSUMED[0])[:MAX_OTHERS]
-        )
-        return Guess(decoded, f"an uncertain guess; it could also be {names}")
+        likely_names = sorted(alternatives.values(), key=lambda alternative: alternative != _ASSUMED[0])[:MAX_OTHERS]
+        return Guess(decoded, f"an uncertain guess; it could also be {' or '.join(likely_names)}")
     name, every_byte = _ASSUMED
-    decoded = decode_as(data, Encoding(name, name)) or Decoded(
-        data.decode(every_byte), Encoding(every_byte, every_byte)
-    )
+    decoded = decode_as(data, Encoding(name, name))
+    decoded = decoded or Decoded(data.decode(every_byte), Encoding(every_byte, every_byte))
     return Guess(decoded, "assumed, because the text makes no sense in any known encoding")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """Text as displayed, regardless of its original bytes."""
-
     text: str
     body: bytes  # the text in UTF-8; the file's own bytes if they are damaged UTF-8
     encoding: Encoding
@@ -267,10 +243,7 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def possible_decodings(data: bytes) -> dict[str, set[str]]:
-    """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its possible encodings.
-
-    This is much faster than `guess`.
-    """
+    """Return what `shown_text` may show for bytes other than UTF-8, with the encodings. Much faster than `guess`."""
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
     encodings_by_text = {data.decode("utf-8", "replace"): {UNKNOWN.name}}
@@ -309,15 +282,17 @@ def _scores(sample: bytes) -> dict[str, float]:
     return scores
 
 
-def encoding_named(name: str) -> Encoding | None:
-    """Return the encoding with this name, or `None` if it is unknown or cannot encode parts of the text separately."""
+def encoding_named(name: str) -> Encoding:
+    """Return this encoding. A `ToolError` if it is unknown, or cannot encode parts of the text separately."""
     codec = _codec_of(name)
-    if codec not in {codecs.lookup(known_name).name for known_name in (*_NAMES, *_ALSO_NAMED.split())}:
-        return None
-    common_name = next(
-        (known_name for known_name in (*_NAMES, *_ASSUMED) if codecs.lookup(known_name).name == codec), codec
-    )
-    return Encoding(common_name, codec)
+    common_names = {codecs.lookup(common_name).name: common_name for common_name in (*_NAMES, *_ASSUMED)}
+    if codec not in common_names and codec not in {codecs.lookup(other).name for other in _ALSO_NAMED.split()}:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
+            "gb18030 or koi8-r, or omit 'encoding'.",
+        )
+    return Encoding(common_names.get(codec, codec), codec)
 
 
 def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
@@ -342,7 +317,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, path: str) 
     """
     if present is not None and present.encoding.is_known and _is_same_encoding(name, present.encoding):
         return present
-    encoding = _require_encoding(name)
+    encoding = encoding_named(name)
     if present is None or (present.encoding.is_known and (present.encoding.bom or not data.isascii())):
         real = present.encoding.name if present is not None else "damaged UTF-16 or UTF-32"
         raise ToolError(
@@ -377,31 +352,17 @@ def encoding_to_write(name: str | None, present: Decoded | None, path: str) -> E
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
-    if (
-        present is not None
-        and present.encoding.is_known
-        and (name is None or _is_same_encoding(name, present.encoding))
-    ):
-        return present.encoding
-    if name is None or _is_same_encoding(name, UTF_8):
+    current = present.encoding if present is not None and present.encoding.is_known else UTF_8
+    if name is None or _is_same_encoding(name, current):
+        return current
+    if _is_same_encoding(name, UTF_8):
         return UTF_8
-    encoding = _require_encoding(name)
+    encoding = encoding_named(name)
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
             f"'{path}' has the byte order mark of {present.encoding.name}, so it cannot be written in another "
             "encoding; nothing was written. Omit 'encoding'.",
-        )
-    return encoding
-
-
-def _require_encoding(name: str) -> Encoding:
-    encoding = encoding_named(name)
-    if encoding is None:
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
-            "gb18030 or koi8-r, or omit 'encoding'.",
         )
     return encoding
 
@@ -419,7 +380,6 @@ def _codec_of(name: str) -> str:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Reject text that the file's encoding cannot represent."""
     for character in text:
         if character.isascii():
             continue
@@ -429,9 +389,8 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
         except UnicodeError:
             fits = False
         if not fits:
-            description = (
-                f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
-            )
+            code_point = f"U+{ord(character):04X}"
+            description = f"'{character}' ({code_point})" if character.isprintable() else code_point
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
                 f"'{parameter}' contains {description}, which {encoding.name} cannot represent; nothing was written. "
@@ -447,7 +406,6 @@ class LineEndings:
 
     @property
     def style(self) -> Eol | None:
-        """The style of the line endings; `mixed` if they differ, `None` if there are none."""
         if (self.lf > 0) + (self.crlf > 0) + (self.cr > 0) > 1:
             return "mixed"
         if self.lf:
@@ -472,7 +430,6 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """Return the style of the line endings in `text`. Line endings are counted only if there are carriage returns."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style
@@ -527,7 +484,6 @@ def count_lines(text: str, separator: str | None = None) -> int:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Return True if no line of `text` is longer than `line_chars`."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 

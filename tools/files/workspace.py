@@ -3,8 +3,6 @@
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
 then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
 never blocks. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
-
-The `ReadLedger` records what a client has read, so that a later write can detect that the file has changed since.
 """
 
 from __future__ import annotations
@@ -16,22 +14,14 @@ import sys
 import threading
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.files import path_opener
-from tools.files.path_opener import (
-    TEMPORARY_PREFIX,
-    FileIdentity,
-    Folder,
-    NotRegularError,
-    OpenedFile,
-    PathKind,
-    is_temporary,
-)
+from tools.files.path_opener import FileIdentity, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 from tools.machine.cached_properties import cached_property
 from tools.text.file_names import parse_quoted_path, shown_path
 from tools.text.look_alikes import visible_form
@@ -115,8 +105,7 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Keep only the private folders that contain a root or are inside one. Usually none remain, so paths need not
-        # be checked against them.
+        # Keep only the private folders that contain a root or are inside one; usually none, so nothing is checked.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -208,7 +197,7 @@ class Workspace:
                 ToolErrorType.PATH_IGNORED,
                 f"'{shown_path(raw_path)}' belongs to this server; tools neither read nor write it. Use another path.",
             )
-        if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
+        if path_opener.TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
                 f"'{shown_path(raw_path)}' is named like the temporary files that writes create. Such files are "
@@ -269,10 +258,7 @@ class Workspace:
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply to a location and its contents.
-
-        A rule may name the location by its real path or as the caller wrote it.
-        """
+        """Return the rules against reading a location and its contents, by its real path or as the caller wrote it."""
         forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.raw_path))
         if forbidden is None or written_path == place.path:
             return forbidden
@@ -308,10 +294,7 @@ class Workspace:
         return self._real_path(variants[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path, such as one from a URI, exactly as written.
-
-        The path must exist, and no variants are tried.
-        """
+        """Resolve an absolute path, such as one from a URI, exactly as written. The path must exist."""
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
@@ -342,10 +325,7 @@ class Workspace:
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """Return the location of a real path or of a name in the scratch folder, without disk access.
-
-        Raises `PathNotInWorkspaceError` for a path outside every root.
-        """
+        """Return the location of a real path or scratch name, without disk access. Refuses paths outside all roots."""
         real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
@@ -387,10 +367,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a path exists as written, and its real parent folder is in the workspace.
-
-        The path may be relative to `folder`, or absolute.
-        """
+        """Return True if a path (absolute, or relative to `folder`) exists as written, in a folder of the workspace."""
         parent, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(parent)
@@ -441,20 +418,13 @@ class Workspace:
         if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.raw_path, self.roots)
 
-    @contextmanager
-    def folder_to_write_in(self, location: Location) -> Generator[Folder]:
+    def folder_to_write_in(self, location: Location) -> AbstractContextManager[Folder]:
         """Open the folder in which a file will be written. Create missing folders, and remove them after an error.
 
         Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` (see `refuse_to_write`).
         """
         self.refuse_to_write(location)
-        folder, new_folders = path_opener.make_folders(os.path.dirname(location.path), location.root)
-        try:
-            with folder:
-                yield folder
-        except BaseException:
-            path_opener.remove_folders(new_folders)
-            raise
+        return path_opener.folder_to_write_in(os.path.dirname(location.path), location.root)
 
     def explain(
         self,
@@ -578,7 +548,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """A record of the files that a client has seen, keyed by real path. Thread-safe."""
+    """Files that a client has seen, by real path. A later write notices whether one has changed. Thread-safe."""
 
     __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
@@ -586,7 +556,7 @@ class ReadLedger:
         self.is_shared = is_shared  # whether several clients that cannot be told apart may use the ledger
         self._replaced: OrderedDict[str, bytes] = OrderedDict()  # the content that the latest write to a path replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
-        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._contents: OrderedDict[str, bytes] = OrderedDict()  # the content that was seen, while it is kept
         self._content_bytes = 0  # total bytes in `_contents`
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
@@ -616,12 +586,10 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        """Return the content that the client has seen, if it is still kept."""
         with self._lock:
             return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        """Return the content that the client's latest write replaced, if it is still kept."""
         with self._lock:
             return self._replaced.get(real_path)
 

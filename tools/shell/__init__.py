@@ -1,5 +1,1 @@
-"""Runs commands and programs, and manages the processes that they leave running.
-
-Tools, custom tools, language servers and upstreams start programs through this package. The package builds on
-`tools.permissions` and `tools.files`.
-"""
+"""Runs programs for tools, custom tools, language servers and upstreams, and manages the processes left running."""

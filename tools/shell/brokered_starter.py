@@ -13,12 +13,9 @@ class BrokeredStarter:
     """A `ProcessStarter` that uses the broker. Close it in the event loop in which it was used.
 
     The pool of supervisors is imported and started for the first program, because many servers never run one. On
-    Windows there is no broker, so nothing can be started.
-
-    Args:
-        by_group: Whether to track only each program's process group, as on systems without subreapers.
-        is_shared: Whether one process supervises all programs. If so, a resource limit set for one program also applies
-            to all programs started later. This suits a few long-running programs.
+    Windows there is no broker, so nothing can be started. With `by_group`, only each program's process group is
+    tracked, as on systems without subreapers. With `is_shared`, which suits a few long-running programs, one process
+    supervises all programs, so a resource limit set for one also applies to all programs started later.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:

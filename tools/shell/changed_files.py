@@ -101,10 +101,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
 
 
 def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSignal) -> str:
-    """Return a line that names the changed files, or an empty string if there are none or they are unknown.
-
-    Blocking.
-    """
+    """Return a line that names the changed files; empty if there are none or they are unknown. Blocking."""
     after = state_of(workspace, signal)
     if after is None:
         return ""

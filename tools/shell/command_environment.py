@@ -50,18 +50,13 @@ GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=false
 GIT_CONFIG_KEY_1=safe.bareRepository GIT_CONFIG_VALUE_1=explicit
 CORETOOLS_MCP=1
 """
-FIXED: Mapping[str, str] = {
-    name: value for name, _, value in (assignment.partition("=") for assignment in _FIXED.split())
-}
+FIXED: Mapping[str, str] = {name: value for name, _, value in (item.partition("=") for item in _FIXED.split())}
 _CLEANED = frozenset(_CLEANED_ADDRESSES.split())
 _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(operator_variables: Mapping[str, str], server_environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a command.
-
-    The operator's variables (`shell.env`) take precedence and are passed on unchanged.
-    """
+    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, unchanged."""
     environment: dict[str, str] = {}
     for name, value in server_environment.items():
         is_address = name.upper() in _CLEANED

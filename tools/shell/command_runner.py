@@ -192,7 +192,7 @@ async def start_confined(
             process.close()
         await confined_command.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or sandbox_failed(output) from None
+            raise sandbox_failed(output) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise
@@ -201,7 +201,7 @@ async def start_confined(
 
 def sandbox_failed(output: str) -> ToolError:
     """Return the error for a command whose sandbox exited before the command started."""
-    return ToolError(
+    return exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(output.strip())[:SANDBOX_CHARS]}). "
         "Nothing runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
@@ -213,8 +213,8 @@ def _check_has_run(
 ) -> None:
     """Raise an error if a command's output shows that bubblewrap could not start it."""
     is_bubblewraps = running.confined_command.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
-    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
-        refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
+    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and scarcity_in(printed_text) is not None:
+        refusal = sandbox_failed(printed_text)
         raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
 
 
@@ -222,14 +222,6 @@ def _about_jobs(jobs: JobTable | None) -> str:
     """Return advice about running jobs, which may use up the resources; empty if there are none."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
     return f" If a job has started too many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
-
-
-async def _report(progress: Progress, count: int, text: str) -> None:
-    """Report progress: the number of bytes so far, without a total, and `text`. Failures do not stop the command."""
-    try:
-        await progress(count, None, text)
-    except Exception as error:  # noqa: BLE001 - the client may cause any error
-        logger.info("progress could not be reported: %s", type(error).__name__)
 
 
 async def _watch(
@@ -242,6 +234,13 @@ async def _watch(
     most_bytes: float = float("inf"),  # maximum bytes of each output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Until then, report `reported_output` as progress."""
+
+    async def report_text(text: str) -> None:
+        try:
+            await progress(reported_bytes, None, text)
+        except Exception as error:  # noqa: BLE001 - the client may cause any error
+            logger.info("progress could not be reported: %s", type(error).__name__)
+
     reported_bytes, reported_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
@@ -265,7 +264,7 @@ async def _watch(
                 and (report is None or report.done())
             ):
                 reported_bytes, reported_at = reported_output.total, now
-                report = asyncio.create_task(_report(progress, reported_bytes, newest_text(reported_output)))
+                report = asyncio.create_task(report_text(newest_text(reported_output)))
     finally:
         waiting.cancel()
         if report is not None:
@@ -392,12 +391,8 @@ class CommandRunner(Runner):
                 f"the operating system refused to start {refused_program} ({name}); try once more, and if it fails "
                 "again, tell the user"
             )
-            if not number:
-                return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, STARTER_LOST.format("command"))
-            return ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}.",
-            )
+            message = f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}."
+            return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, message if number else STARTER_LOST.format("command"))
 
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
         limits = await THREADS.run(default_limits)

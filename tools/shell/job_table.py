@@ -59,13 +59,10 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one client. Close the table when the client is forgotten or the server shuts down.
-
-    Args:
-        replica: The name of this process among the replicas that serve the same clients; empty if it is the only one.
-    """
+    """The jobs of one client. Close the table when the client is forgotten or the server shuts down."""
 
     def __init__(self, replica: str = "") -> None:
+        # `replica` is this process's name among those that serve the same clients; empty if it is the only one.
         self._mark = f"@{replica}" if replica else ""
         self._jobs: dict[str, Job] = {}
         self._watches: set[asyncio.Task[None]] = set()

@@ -85,10 +85,7 @@ class SessionLoopbacks:
             self.forget(client_key)
 
     async def _make(self, bubblewrap: str) -> tuple[int, ...] | None:
-        """Create the namespaces with bubblewrap.
-
-        Returns `None` or raises an error if creating or joining them fails.
-        """
+        """Create the namespaces with bubblewrap. If creating or joining them fails, return `None` or raise an error."""
         if sys.platform != "linux":
             return None
         import fcntl  # noqa: PLC0415 - POSIX only

@@ -14,8 +14,8 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -23,6 +23,7 @@ from itertools import islice
 import anyio
 
 from tools.contract.tool_errors import ExhaustedError
+from tools.files.change.writer import try_lock
 from tools.files.path_opener import open_folder, open_private_folder
 from tools.machine.threads import Threads
 
@@ -43,10 +44,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 
 
 class OutputFile:
-    """The file with a program's output, created when the first piece is written.
-
-    For use on the event loop only. The owner must close it.
-    """
+    """A file with a program's output, created with the first piece. Only for the event loop; its owner closes it."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
@@ -197,21 +195,14 @@ class PrivateFolders:
 
     Nothing is created on disk before it is needed. The folder of a killed server is removed when another server creates
     its folder or exits. A lock shows whether a server is alive.
-
-    Args:
-        parent: The parent of the server's folder; `None` for the temporary folder.
-        caches: The folder for caches that outlast the server, or `None`.
-        comes_back: Returns True if a client's key still refers to the same person after a restart.
-        file_bytes: Bytes kept per output.
-        client_bytes: Bytes kept for all outputs of a client.
     """
 
     def __init__(
         self,
-        parent: str | None = None,
+        parent: str | None = None,  # the parent of the server's folder; `None` for the temporary folder
         *,
-        caches: str | None = None,
-        comes_back: Callable[[str], bool] = bool,
+        caches: str | None = None,  # the folder for caches that outlast the server
+        comes_back: Callable[[str], bool] = bool,  # whether a client's key refers to the same person after a restart
         file_bytes: int = FILE_BYTES,
         client_bytes: int = CLIENT_BYTES,
     ) -> None:
@@ -246,10 +237,7 @@ class PrivateFolders:
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist yet. Plan mode has a separate one.
-
-        Returns `None` for an anonymous client.
-        """
+        """Return the path of a client's `/tmp`, which may not exist yet; `None` if anonymous. Plan mode has its own."""
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
@@ -353,10 +341,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock this server's folder for the lifetime of the process, and remove the folders of killed servers.
-
-    Returns -1 if files cannot be locked.
-    """
+    """Lock this server's folder until the process exits, and remove those of killed servers. -1 means no locks."""
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - POSIX only
@@ -375,11 +360,8 @@ def _lock(folder: str) -> int:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove the folders of killed servers."""
     if sys.platform == "win32":
         return
-    import fcntl  # noqa: PLC0415 - POSIX only
-
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
@@ -389,8 +371,8 @@ def _remove_stale_folders(parent: str) -> None:
                     continue
                 lock = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_tree(entry.path)
+                    if try_lock(lock):
+                        remove_tree(entry.path)
                 finally:
                     os.close(lock)
 
@@ -441,66 +423,48 @@ def remove_tree(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(OSError):
-        top = _open_own(folder, None)
-        try:
+        with _own_folder(folder) as top:
             # The lock file is removed last: if this process is killed before that, another server removes the rest.
             _empty(top, kept_name=LOCK_NAME)
             _empty(top)
-        finally:
-            os.close(top)
         os.rmdir(folder)
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large.
-
-    Returns how many bytes and entries were counted in it, or zeros if it was not emptied.
-    """
-    with ExitStack() as stack:
-        top = _open_own(folder, None)
-        stack.callback(os.close, top)
-        size, count, is_too_much = _measure(top, most_bytes)
-        if not is_too_much:
-            return 0, 0
+    """Empty a client's folder if it is too large. Return the bytes and entries counted, or zeros if it was not."""
+    size, count, is_too_large = measure_folder(folder, most_bytes)
+    if not is_too_large:
+        return 0, 0
+    with _own_folder(folder) as top:
         _empty(top, EMPTYING_SECONDS)
     return size, count
 
 
-def measure_folder(folder: str, most_bytes: int) -> tuple[int, bool]:
-    """Return the number of bytes counted in a client's folder, and whether it is too large."""
-    top = _open_own(folder, None)
-    try:
-        size, _, is_too_much = _measure(top, most_bytes)
-    finally:
-        os.close(top)
-    return size, is_too_much
-
-
-def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
-    """Return the numbers of bytes and entries counted in an open folder, and whether it is too large or too deep."""
+def measure_folder(folder: str, most_bytes: int) -> tuple[int, int, bool]:
+    """Return the numbers of bytes and entries counted in a client's folder, and whether it is too large or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    # The folders from the top to the current one, each with its remaining entries
-    open_folders = [(top, _entries(top))]
-    while open_folders and count < MAX_TEMPORARY and not is_deep:
-        folder, entries = open_folders[-1]
-        entry = next(entries, None)
-        if entry is None:
-            open_folders.pop()
-            if open_folders:
-                os.close(folder)
-            continue
-        count += 1
-        with suppress(OSError):
-            size += entry.stat(follow_symlinks=False).st_blocks * 512
-            if entry.is_dir(follow_symlinks=False):
-                inner = _open_own(entry.name, folder)
-                open_folders.append((inner, _entries(inner)))
-                is_deep = len(open_folders) > DEEPEST
-    for folder, _ in open_folders[1:]:
-        os.close(folder)
+    with _own_folder(folder) as top:
+        # The folders from the top to the current one, each with its remaining entries
+        open_folders = [(top, _entries(top))]
+        while open_folders and count < MAX_TEMPORARY and not is_deep:
+            parent, entries = open_folders[-1]
+            if (entry := next(entries, None)) is None:
+                open_folders.pop()
+                if open_folders:
+                    os.close(parent)
+                continue
+            count += 1
+            with suppress(OSError):
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    inner = _open_own(entry.name, parent)
+                    open_folders.append((inner, _entries(inner)))
+                    is_deep = len(open_folders) > DEEPEST
+        for descriptor, _ in open_folders[1:]:
+            os.close(descriptor)
     return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
@@ -527,6 +491,15 @@ def _open_own(name: str, folder: int | None) -> int:
     return os.open(name, flags, dir_fd=folder)
 
 
+@contextmanager
+def _own_folder(name: str, folder: int | None = None) -> Generator[int]:
+    descriptor = _open_own(name, folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
     """Remove the contents of an open folder, except the entry `kept_name`.
 
@@ -546,17 +519,16 @@ def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
     while has_removed and time.monotonic() < deadline:
         has_removed = False
         for name in os.listdir(top):
-            with suppress(OSError), ExitStack() as stack:
+            with suppress(OSError):
                 if name == kept_name or not is_folder(name, top):
                     continue
-                inner = _open_own(name, top)
-                stack.callback(os.close, inner)
-                for child in os.listdir(inner):
-                    with suppress(OSError):
-                        if is_folder(child, inner):
-                            # Opening the folder restores its write permission, without which it cannot be moved.
-                            os.close(_open_own(child, inner))
-                            os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
+                with _own_folder(name, top) as inner:
+                    for child in os.listdir(inner):
+                        with suppress(OSError):
+                            if is_folder(child, inner):
+                                # Opening the folder restores its write permission, without which it cannot be moved.
+                                os.close(_open_own(child, inner))
+                                os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True
 

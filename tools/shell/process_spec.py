@@ -1,8 +1,4 @@
-"""The types for running a program: what to run, its process, and how it ended.
-
-A program runs directly or in a sandbox. Programs are started through the broker, which ensures that none of their
-processes outlive this server.
-"""
+"""The types for running a program: what to run, its process, and how it ended."""
 
 from __future__ import annotations
 
@@ -76,10 +72,7 @@ class EndedEarlyError(Exception):
 
 
 class MountStep(NamedTuple):
-    """One mount in the namespaces of another process.
-
-    The paths are absolute, contain no symlinks, and are resolved in that process's mount namespace.
-    """
+    """A mount in the namespaces of another process. Its paths are absolute, free of symlinks, and resolved there."""
 
     source: str  # path to mount; if empty, `place` is mounted onto itself
     place: str
@@ -124,9 +117,7 @@ class Process(Protocol):
         """
         ...
 
-    async def wait_gone(self) -> None:
-        """Wait until all its processes have exited."""
-        ...
+    async def wait_gone(self) -> None: ...
 
     def close(self) -> None:
         """Close `output` and `errors`. Processes that still write to them get an error."""
@@ -167,12 +158,11 @@ class SandboxChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class WithheldSecret:
-    """A known location of secrets. A command does not see the real file or folder."""
+class SecretPlace:
+    """A known location of secrets, which commands do not see."""
 
-    path: str
-    programs: frozenset[str]  # programs that may fail without the file or folder at `path`
-    is_settings: bool  # whether the location is a settings file, hidden because it contains secrets
+    programs: frozenset[str]  # command names of the programs that may fail without this file or folder
+    is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
 @dataclass(slots=True)
@@ -182,7 +172,8 @@ class ConfinedCommand:
     view: ViewKind = ViewKind.UNCONFINED
     # The network that the command uses; `OWN_LOOPBACK` instead of `SESSION_LOOPBACK` if the session has no loopback
     network: Network = Network.HOST
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
+    # Secrets that the command does not see, keyed by path
+    withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace], kw_only=True)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
         """Return the folders that the command may write to without consent, and the limit for their size in bytes."""
@@ -201,15 +192,10 @@ class ConfinedCommand:
 
 
 class Confinement(Protocol):
-    async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Find out what can confine commands here, if this is not yet known."""
-        ...
+    async def make_ready(self, workspace_roots: Sequence[str]) -> None: ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining commands here, and what the reading view shows. Blocking.
-
-        The result does not depend on the client.
-        """
+        """Return what is known about confining every client's commands, and what the reading view shows. Blocking."""
         ...
 
     async def confine(

@@ -19,14 +19,7 @@ from functools import partial
 import anyio
 
 from tools.contract.display import visible
-from tools.files.text_encodings import (
-    SNIFFED_BYTES,
-    UTF_8,
-    is_utf8,
-    looks_binary,
-    marked_encoding,
-    shown_text,
-)
+from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, is_utf8, looks_binary, marked_encoding, shown_text
 from tools.machine.threads import THREADS
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.terminal_text import terminal_text
@@ -42,8 +35,7 @@ def plain_text(data: bytes, codec: str = "utf-8") -> str:
 
     Undecodable bytes become U+FFFD. Overwritten or erased text is dropped. Other invisible characters become marks.
     """
-    other_bytes = data.translate(None, _PLAIN)
-    if not other_bytes:
+    if not data.translate(None, _PLAIN):
         return data.decode("ascii")
     return visible(terminal_text(data.decode(codec, "replace").removeprefix("\ufeff")))
 
@@ -103,18 +95,16 @@ class OutputSnapshot:
 
     def decoding(self) -> tuple[str, str]:
         """Return the codec of the output, detected as for files, and a note about the codec if it is a guess."""
-        whole = (
-            self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
-        )
+        whole = self.tail
+        if not self.is_whole:
+            whole = b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
         if is_utf8(whole):
             return UTF_8.codec, ""
         decoded = shown_text(whole)
+        encoding = decoded.encoding
         if decoded.note:
-            return (
-                decoded.encoding.codec,
-                f"The output is not UTF-8; it is shown as {decoded.encoding.name}, {decoded.note}.",
-            )
-        return decoded.encoding.codec if decoded.encoding.is_known and self.is_whole else UTF_8.codec, ""
+            return encoding.codec, f"The output is not UTF-8; it is shown as {encoding.name}, {decoded.note}."
+        return encoding.codec if encoding.is_known and self.is_whole else UTF_8.codec, ""
 
     def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
         """Return the output as text without surrounding blank lines, and whether the middle was omitted."""
@@ -199,16 +189,8 @@ class Output:
 
     def tail(self, size: int | None = None) -> bytes:
         """Return the last `size` bytes, or all that are in memory."""
-        if size is None:
-            return b"".join(self._recent)
-        pieces: list[bytes | bytearray] = []
-        for piece in reversed(self._recent):
-            pieces.append(piece)
-            size -= len(piece)
-            if size <= 0:
-                break
-        pieces.reverse()
-        return b"".join(pieces)[max(-size, 0) :]
+        data = b"".join(self._recent)
+        return data if size is None else data[max(len(data) - size, 0) :]
 
     def snapshot(self) -> OutputSnapshot:
         return OutputSnapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
@@ -344,10 +326,7 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWind
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return up to `lines` lines of output from a position on, or from the first kept byte after it.
-
-    The position is at most `output.total`.
-    """
+    """Return up to `lines` lines from a position (at most `output.total`), or from the first kept byte after it."""
     total, file = output.total, output.file
     start, data = position, b""
     if position < output.tail_start and file is not None and position < file.kept_bytes:

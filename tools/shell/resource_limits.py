@@ -110,9 +110,8 @@ class ProcessGroupLimit:
                     os.close(other_group)
             os.mkdir(group)
             # Do not create the file: it does not exist if processes are not counted here.
-            limit = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
-            stack.callback(os.close, limit)
-            os.write(limit, str(GROUP_PROCESSES).encode())
+            with open(os.path.join(group, "pids.max"), "r+b", buffering=0) as limit:
+                limit.write(str(GROUP_PROCESSES).encode())
             self._lock = _open_folder(group)
             try_lock(self._lock)
             self._group = group

@@ -95,14 +95,15 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
     """Return the content that tells the model about a finished command. `directory` is the folder named in the call."""
-    output, status, request = command.shown_output, command.exit, command.request
+    output, request = command.shown_output, command.request
+    code, signal = code_and_signal(command.exit)
     lines: list[str] = []
     if directory is not None:
         lines.append(f"Directory: {shown_whole_path(directory)}")
-    if status is not None and status.code:
-        lines.append(f"Exit Code: {status.code}")
-    if status is not None and status.signal is not None:
-        lines.append(f"Signal: {status.signal}")
+    if code:
+        lines.append(f"Exit Code: {code}")
+    if signal is not None:
+        lines.append(f"Signal: {signal}")
     if command.left_running:
         pids = f"PIDs {_list_items(command.left_running, str)}"
         if command.job is None:
@@ -152,12 +153,10 @@ def _explanations(command: FinishedCommand) -> list[str]:
         # The exit status does not show whether the view was too small, because `grep`, `diff` and `test` return 1 in
         # normal use.
         if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
-            is_landlock, has_network = (
-                confined_command.engine is Engine.LANDLOCK,
-                confined_command.network is Network.HOST,
-            )
-            without = "no network" if is_landlock else "no network except a loopback inside the sandbox"
-            network = "the network" if has_network else without
+            network = "the network"
+            if confined_command.network is not Network.HOST:
+                has_loopback = confined_command.engine is not Engine.LANDLOCK
+                network = "no network except a loopback inside the sandbox" if has_loopback else "no network"
             notes.append(
                 f"Note: the command ran in the {confined_command.view.value} view, with {network}. {' '.join(hints)}"
             )
@@ -169,8 +168,8 @@ def _explanations(command: FinishedCommand) -> list[str]:
                 lacks_login or confined_command.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             )
             causes = [
-                place.path
-                for place in confined_command.withheld
+                path
+                for path, place in confined_command.withheld.items()
                 if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
             ]
             if causes:
@@ -371,7 +370,7 @@ def _output_block(output: ShownOutput) -> str:
 
 def run_display(command: FinishedCommand) -> str:
     """Return the text for a person: the end of the output. If the command printed nothing, return how it exited."""
-    text, status = command.shown_output.text, command.exit
+    text, (code, signal) = command.shown_output.text, code_and_signal(command.exit)
     if command.shown_output.is_binary:
         return f"Binary output, {size(command.shown_output.total)}"
     if len(text) > DISPLAY_CHARS:
@@ -379,10 +378,10 @@ def run_display(command: FinishedCommand) -> str:
         return f"[...]\n{whole_lines or text[-DISPLAY_CHARS:]}"
     if text:
         return text
-    if status is not None and status.signal is not None:
-        return f"Command was killed by {status.signal}"
-    if status is not None and status.code:
-        return f"Command exited with code {status.code}"
+    if signal is not None:
+        return f"Command was killed by {signal}"
+    if code:
+        return f"Command exited with code {code}"
     return f"Still running in the background: {command.job.id}" if command.job is not None else ""
 
 
@@ -404,12 +403,12 @@ def job_facts(job: Job) -> dict[str, Any]:
 
 def _running_facts(running: RunningProgram) -> dict[str, Any]:
     confined_command = running.confined_command
-    view = {
+    return {
         "engine": confined_command.engine.value,
         "view": confined_command.view.value,
         "network": confined_command.network.value,
+        "pid": running.process.pid,
     }
-    return {**view, "pid": running.process.pid}
 
 
 def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:

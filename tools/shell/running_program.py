@@ -72,10 +72,7 @@ class RunningProgram:
             self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
 
     async def _end_if_overfull(self, folders: Sequence[str], most_bytes: int) -> None:
-        """Stop the program when its writable folders are too large.
-
-        Deleted files that the program's processes still have open count too.
-        """
+        """Stop the program when its writable folders, with deleted files that it still has open, are too large."""
         free_space: list[tuple[int, int]] = []
         while not self.has_overfilled:
             await asyncio.sleep(SPACE_CHECK_SECONDS)
@@ -131,10 +128,8 @@ def _free_space(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
     """Return the free space of each folder's file system, in units of `step` bytes and of `FILES_STEP` inodes."""
     if sys.platform == "win32":
         raise NotImplementedError
-    statistics = map(os.statvfs, folders)
-    return [
-        (statistic.f_bavail * statistic.f_frsize // step, statistic.f_favail // FILES_STEP) for statistic in statistics
-    ]
+    disks = map(os.statvfs, folders)
+    return [(disk.f_bavail * disk.f_frsize // step, disk.f_favail // FILES_STEP) for disk in disks]
 
 
 def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
@@ -143,8 +138,8 @@ def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) 
         raise NotImplementedError
     folder_bytes = 0
     for folder in folders:
-        size, is_too_much = measure_folder(folder, most_bytes)
-        if is_too_much:
+        size, _, is_too_large = measure_folder(folder, most_bytes)
+        if is_too_large:
             return True
         folder_bytes += size
     devices = {os.stat(folder).st_dev for folder in folders}

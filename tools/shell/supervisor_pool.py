@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -47,8 +47,8 @@ class SupervisorPool:
     """Starts programs in supervisors. Close the pool in the event loop in which it was used."""
 
     def __init__(self, *, by_group: bool, is_shared: bool) -> None:
-        self._by_group = by_group
-        self._is_shared = is_shared
+        self.by_group = by_group
+        self.is_shared = is_shared
         self._broker: BrokerProcess | None = None
         self._supervisors: set[SupervisorHandle] = set()
         self._idle: list[SupervisorHandle] = []
@@ -57,21 +57,17 @@ class SupervisorPool:
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. Cancellation leaves no process behind.
 
-        Raises:
-            StartFailedError: The program could not be started.
-            OSError: The broker failed, or no descriptors are left.
-            ValueError: A string in `spec` cannot be passed to a program.
+        Raises a `StartFailedError`, an `OSError` if the broker failed or no descriptors are left, or a `ValueError` if
+        `spec` has a string that cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
                 if self._is_closed:
                     break
                 # Reuse the most recent supervisor with the same limits, because limits cannot be raised again.
-                idle = next(
-                    (supervisor for supervisor in reversed(self._idle) if supervisor.limits == spec.limits), None
-                )
+                suitable = (supervisor for supervisor in reversed(self._idle) if supervisor.limits == spec.limits)
                 with suppress(NotTakenError, ConnectionError):
-                    if idle is not None:
+                    if (idle := next(suitable, None)) is not None:
                         self._idle.remove(idle)
                     return await (idle or await self._fork(spec)).run(launch)
         raise StartFailedError(0)
@@ -86,7 +82,7 @@ class SupervisorPool:
                         if supervisor.process is not None:
                             group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
-                if supervisor.process is not None and not self._is_shared:
+                if supervisor.process is not None and not self.is_shared:
                     # The broker then kills the processes of the supervisor's program.
                     supervisor.signal(signal.SIGKILL)
                 supervisor.close()
@@ -97,34 +93,33 @@ class SupervisorPool:
     async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
         """Return a new supervisor. Starts a new broker if there is no broker."""
         if self._broker is None:
-            self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
+            self._broker = BrokerProcess(self)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.attach_supervisor(
-                    theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN
-                )
+                await self._broker.attach_supervisor(theirs)
             except BaseException:
                 ours.close()
                 raise
         ours.setblocking(False)
-        supervisor = SupervisorHandle(ours, spec.limits, self._on_free, self._on_lost, is_shared=self._is_shared)
+        supervisor = SupervisorHandle(ours, spec.limits, self)
         self._supervisors.add(supervisor)
         return supervisor
 
-    def _on_free(self, supervisor: SupervisorHandle) -> None:
+    def keep(self, supervisor: SupervisorHandle) -> None:
+        """Keep a free supervisor for the next programs, or close it if enough are idle."""
         if len(self._idle) < MAX_IDLE and not self._is_closed:
             self._idle.append(supervisor)
         else:
             supervisor.close()
 
-    def _on_lost(self, supervisor: SupervisorHandle) -> None:
+    def forget(self, supervisor: SupervisorHandle) -> None:
         self._supervisors.discard(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
 
-    def _on_broker_lost(self) -> None:
-        """Forget the broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
+    def forget_broker(self) -> None:
+        """Forget a lost broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
@@ -155,19 +150,13 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             launch.descriptors.append(write_end)
             os.set_blocking(read_end, False)
         for content in spec.attachments.values():
-            # An unnamed file contains the attachment.
-            if sys.platform == "linux":
-                descriptor = os.memfd_create("attachment")
-            else:
-                import tempfile  # noqa: PLC0415 - rarely needed
+            from tools.files.child_process import unnamed_file  # noqa: PLC0415 - not needed for most programs
 
-                with tempfile.TemporaryFile() as file:
-                    descriptor = os.dup(file.fileno())
-            stack.callback(os.close, descriptor)
-            launch.descriptors.append(descriptor)
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
+            file = stack.enter_context(unnamed_file())
+            launch.descriptors.append(file.fileno())
+            with open(file.fileno(), "wb", closefd=False) as writer:
+                writer.write(content)
+            file.seek(0)
         launch.descriptors.extend((*spec.descriptors.values(), *spec.namespaces))
         yield launch
 
@@ -175,10 +164,10 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
 class BrokerProcess:
     """A running broker process, isolated from the server's environment and import path."""
 
-    def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
-        self._on_lost = on_lost
+    def __init__(self, pool: SupervisorPool) -> None:
+        self._pool = pool
         self._loop = asyncio.get_running_loop()
-        tracking = "group" if by_group else "descendants"
+        tracking = "group" if pool.by_group else "descendants"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
@@ -200,11 +189,9 @@ class BrokerProcess:
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._on_end)
 
-    async def attach_supervisor(self, channel: socket.socket, kind: bytes) -> None:
-        """Attach a supervisor to a socket: a new process or the shared one.
-
-        Raises a `ConnectionError` if there is no broker.
-        """
+    async def attach_supervisor(self, channel: socket.socket) -> None:
+        """Attach a supervisor, new or shared, to a socket. Raises a `ConnectionError` if there is no broker."""
+        kind = broker_messages.SHARED if self._pool.is_shared else broker_messages.OWN
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped the broker
             try:
@@ -233,7 +220,7 @@ class BrokerProcess:
     def _on_end(self) -> None:
         """Handle the broker's exit, which is the only event on its socket."""
         if self._disconnect():
-            self._on_lost()
+            self._pool.forget_broker()
             self._reap_soon()
 
     def _disconnect(self) -> bool:
@@ -274,21 +261,11 @@ class SupervisorHandle:
     If the other end of the connection is closed, none of the program's processes is left.
     """
 
-    def __init__(
-        self,
-        channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # limits of the supervisor's first program
-        on_free: Callable[[SupervisorHandle], None],  # called when the supervisor is free for the next program
-        on_lost: Callable[[SupervisorHandle], None],
-        *,
-        is_shared: bool,
-    ) -> None:
+    def __init__(self, channel: socket.socket, limits: ResourceLimits, pool: SupervisorPool) -> None:
         self.limits = limits  # set in the supervisor when its first program starts
-        self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
-        self._channel = channel
-        self._on_free = on_free
-        self._on_lost = on_lost
+        self.pool = pool
+        self._channel = channel  # non-blocking
         self._received = bytearray()
         self._pid = 0
         # The program being started, and the future for the result.
@@ -315,9 +292,9 @@ class SupervisorHandle:
         except StartFailedError:
             raise
         except BaseException:
-            is_started = answer.done() and not answer.cancelled() and answer.exception() is None
-            process = answer.result() if is_started else None
-            if process is not None:
+            process = None
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                process = answer.result()
                 process.close()
             if self._starting is starting or (process is not None and self.process is process):
                 self.close()
@@ -355,8 +332,7 @@ class SupervisorHandle:
             raise OSError(number, "the mount failed")
 
     def _queue_answer(self) -> asyncio.Future[tuple[int, ...]]:
-        answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
-        self._answers.append(answer)
+        self._answers.append(answer := self._loop.create_future())
         return answer
 
     def signal(self, number: int) -> None:
@@ -400,7 +376,7 @@ class SupervisorHandle:
         elif kind == broker_messages.FAILED and answer is not None and not answer.done():
             self._starting = None
             answer.set_exception(StartFailedError(numbers[0]))
-            self._on_free(self)
+            self.pool.keep(self)
         elif kind in (broker_messages.LISTED, broker_messages.MOUNTED):
             waiting = self._answers.popleft()
             if not waiting.done():
@@ -410,7 +386,7 @@ class SupervisorHandle:
         elif kind == broker_messages.GONE and self.process is not None:
             self.process.on_gone()
             self.process = None
-            self._on_free(self)
+            self.pool.keep(self)
 
     def _shut_down(self, error: Exception) -> None:
         if self._channel.fileno() < 0:
@@ -426,7 +402,7 @@ class SupervisorHandle:
         if self.process is not None:
             self.process.on_gone()
             self.process = None
-        self._on_lost(self)
+        self.pool.forget(self)
 
 
 class SupervisedProcess:
@@ -437,6 +413,7 @@ class SupervisedProcess:
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
+        self.mount = supervisor.mount
         self._status = ExitStatus(None, "SIGKILL")  # returned if the supervisor was killed and reported no status
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
@@ -448,9 +425,6 @@ class SupervisedProcess:
     async def left_running(self) -> tuple[int, ...]:
         return () if self._is_gone.is_set() else await self._supervisor.list()
 
-    async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
-        await self._supervisor.mount(pid_descriptor, steps)
-
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
         """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
         with anyio.CancelScope(shield=shield):
@@ -458,7 +432,7 @@ class SupervisedProcess:
                 self._supervisor.send_request(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
-            if not self._is_gone.is_set() and not self._supervisor.is_shared:
+            if not self._is_gone.is_set() and not self._supervisor.pool.is_shared:
                 self._supervisor.signal(signal.SIGKILL)
                 with anyio.move_on_after(END_SECONDS):
                     await self._is_gone.wait()
@@ -469,9 +443,8 @@ class SupervisedProcess:
         await self._is_gone.wait()
 
     def close(self) -> None:
-        for descriptor in (self.output, self.errors):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for descriptor in {self.output, self.errors} - {-1}:
+            os.close(descriptor)
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:

@@ -37,13 +37,10 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_BLOCKING_FIELDS = frozenset(
-    {"description", "inputSchema", "outputSchema"}
-)  # a change to one of these fields blocks the tool, because models rely on them
+# A change to one of these fields blocks the tool, because models rely on them.
+_BLOCKING_FIELDS = frozenset({"description", "inputSchema", "outputSchema"})
 WATCHED = ("title", *sorted(_BLOCKING_FIELDS))  # the fields of a tool that models see
-_SEPARATE_FIELDS = frozenset(
-    {"name", "_meta", *_FIELDS}
-)  # fields that are handled separately; all others share one hash
+_SEPARATE_FIELDS = frozenset({"name", "_meta", *_FIELDS})  # all other fields share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
@@ -76,11 +73,7 @@ def server_entry(
 ) -> Json:
     """Return a server's entry in the file, without the hash of its program.
 
-    Args:
-        settings: The server's settings, with variables unexpanded.
-        server_info: The name and version that the server sent.
-        instructions: The server's instructions; may be empty.
-        lists: The server's lists, by their field names in results.
+    Variables in `settings` are unexpanded. `lists` has the server's lists, by their field names in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
     entry: Json = {"command": hash_of([settings.transport, *program_and_address(settings)])}
@@ -222,7 +215,6 @@ class Lock:
     digest: str = ""  # digest of a valid file's content
 
     def tool(self, alias: str, name: str) -> Json | None:
-        """Return the approved entry of a tool."""
         return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
 
     @property
@@ -252,10 +244,8 @@ class ToolBlock:
 def block_of(
     alias: str, visible_definition: Mapping[str, Any], entry: Json, changes: Iterable[Difference], lock: Lock
 ) -> ToolBlock | None:
-    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved.
-
-    Apart from the name, no text in the placeholder comes from the server.
-    """
+    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved."""
+    # Apart from the name, no text in the placeholder comes from the server.
     name = visible_definition["name"]
     blocking = [change for change in changes if change.stops]
     if not blocking and not lock.problem:
@@ -293,8 +283,7 @@ def read_lock(source: LockContent | None) -> Lock | None:
 def parse_lock(content: bytes) -> dict[str, Json]:
     """Parse the servers of a lock file.
 
-    Raises:
-        ValueError: The file is not valid. The message gives the reason, worded as the end of a sentence.
+    Raises `ValueError` if the file is not valid. The message gives the reason, worded as the end of a sentence.
     """
     try:
         parsed: Any = json.loads(
@@ -332,8 +321,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
 def lock_text(servers: Mapping[str, Json]) -> bytes:
     """Return the content of the file.
 
-    Raises:
-        ValueError: The file would be too large to read back. The message is worded as the end of a sentence.
+    Raises `ValueError` if the file would be too large to read back. The message is worded as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:
@@ -354,8 +342,7 @@ def with_approved(servers: Mapping[str, Json], approvals: Mapping[str, Json]) ->
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     """Approve these tools of a server in the file; everything else in it is unchanged. Does blocking I/O.
 
-    Raises:
-        ToolError: The file cannot be used or written.
+    Raises `ToolError` if the file cannot be used or written.
     """
     servers: dict[str, Json] = {}
     new_content = b""

@@ -39,10 +39,7 @@ def full_name(alias: str, name: str) -> str:
 
 
 def rule_name(alias: str, name: str) -> str:
-    """Return the full name, or a substitute if a rule cannot contain it.
-
-    Characters such as spaces and asterisks have a special meaning in rules.
-    """
+    """Return the full name, or a substitute if a rule cannot contain it, because of characters such as ` ` and `*`."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
@@ -71,10 +68,8 @@ def shortened_name(name: str, original: str, budget: int) -> tuple[str, NameChan
 
 
 def _marked(name: str, original: str, budget: int) -> str:
-    """Return the start of `name`, followed by a mark: a dash and a short hash of `original`.
-
-    The hash begins with a letter from g to v, so it never looks like a date or number.
-    """
+    """Return the start of `name`, followed by a mark: a dash and a short hash of `original`."""
+    # The hash begins with a letter from g to v, so it never looks like a date or number.
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
     return _NOT_ACCEPTED.sub("-", name)[: budget - MARK_LENGTH] + mark
@@ -111,24 +106,11 @@ class HiddenName:
     way_out: str  # another name that still reaches the item; empty if there is none
 
     def __str__(self) -> str:
-        way_out = (
-            f"The unlisted item is reachable as '{self.way_out}'"
-            if self.way_out
-            else "The unlisted item is not reachable"
-        )
+        way_out = f"reachable as '{self.way_out}'" if self.way_out else "not reachable"
         return visible_line(
             f"'{self.origin.name}' of the server {self.origin.alias} is not listed, because the name '{self.name}' "
-            f"belongs to {self.holder}. {way_out}; the setting rename can give it another name."
+            f"belongs to {self.holder}. The unlisted item is {way_out}; the setting rename can give it another name."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedName:
-    """An item whose published name differs from the one that it would usually have."""
-
-    origin: Origin
-    name: str
-    change: NameChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +120,8 @@ class NameMap:
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     hidden: tuple[HiddenName, ...] = ()
-    changed: tuple[ChangedName, ...] = ()
+    changed: Mapping[str, NameChange] = field(default_factory=dict[str, NameChange])
+    """Why published names differ from the ones that the items would usually have."""
 
     def find(self, name: str) -> Origin | None:
         return self.published.get(name) or self.full.get(name)
@@ -183,32 +166,22 @@ def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget
                 holder = f"'{old_names[name]}' of the same server, which was renamed"
             rank = (not name_list.has_prefix, position, name)
             candidates.append(_Candidate(Origin(name_list.alias, name), published_name, change, rank, holder))
-    winners: dict[str, Origin] = {}
+    winners: dict[str, _Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.rank):
         if not candidate.holder:
-            winners.setdefault(candidate.name, candidate.origin)
-    owners = {
-        candidate.name: candidate.origin for candidate in candidates if winners.get(candidate.name) == candidate.origin
-    }
+            winners.setdefault(candidate.name, candidate)
+    published = [candidate for candidate in candidates if winners.get(candidate.name) is candidate]
+    owners = {candidate.name: candidate.origin for candidate in published}
     hidden_names: list[HiddenName] = []
-    changed_names: list[ChangedName] = []
     for candidate in candidates:
         origin, winner = candidate.origin, winners.get(candidate.name)
-        if winner == origin:
-            if candidate.change is not None:
-                changed_names.append(ChangedName(origin, candidate.name, candidate.change))
-            continue
-        holder = candidate.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
-        full = origin.full_name
-        hidden_names.append(
-            HiddenName(origin, candidate.name, holder, "" if full in owners or full in taken_names else full)
-        )
-    return NameMap(
-        owners,
-        {candidate.origin.full_name: candidate.origin for candidate in candidates},
-        tuple(hidden_names),
-        tuple(changed_names),
-    )
+        if winner is not candidate:
+            winner_text = f"'{winner.origin.name}' of the server {winner.origin.alias}" if winner is not None else ""
+            way_out = "" if origin.full_name in owners or origin.full_name in taken_names else origin.full_name
+            hidden_names.append(HiddenName(origin, candidate.name, candidate.holder or winner_text, way_out))
+    full_names = {candidate.origin.full_name: candidate.origin for candidate in candidates}
+    changes = {candidate.name: candidate.change for candidate in published if candidate.change is not None}
+    return NameMap(owners, full_names, tuple(hidden_names), changes)
 
 
 def is_included(

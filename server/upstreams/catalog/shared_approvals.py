@@ -30,13 +30,7 @@ READ_INTERVAL_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
-    """The approvals in the store, for a replica that has the shared keys.
-
-    Args:
-        replica: The replica, with its keys and its store.
-        file: The lock file at startup.
-        apply: Checks all tools against a lock.
-    """
+    """The approvals in the store, for a replica that has the shared keys. `apply` checks all tools against a lock."""
 
     def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
         self._rows = SealedRows(replica, "approvals", (parse_lock, lock_text), LIFE_SECONDS, are_large=True)
@@ -48,10 +42,7 @@ class SharedApprovals:
         self._refresh_needed = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """If a tool list has changed, have the approvals read again.
-
-        An approval on another replica may have caused the change.
-        """
+        """Have the approvals read again, because an approval on another replica may have changed a tool list."""
         if change.kind == "tools":
             self._refresh_needed.set()
 
@@ -89,11 +80,7 @@ class SharedApprovals:
             await self._apply_all()
 
     async def approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
-        """Approve these tools of a server on all replicas with the same lock file.
-
-        Raises:
-            ToolError: The approval cannot be written.
-        """
+        """Approve these tools of a server on all replicas with the same lock file. Raises `ToolError` if that fails."""
         reason = "too many tools are being approved at once"
         try:
             async with self._mutex:

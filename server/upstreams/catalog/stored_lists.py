@@ -44,9 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-# How long a file with `NEVER_LISTED` is valid. Short, because a server may have been slow only because it was still
-# being installed
-NEVER_LISTED_SECONDS = 3_600
+NEVER_LISTED_SECONDS = 3_600  # how long that is valid; short, because installing the server may have made it slow
 
 _SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -73,11 +71,7 @@ class LastRun:
 
 
 def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
-    """Return the command, arguments and address of a server, without likely secrets.
-
-    Args:
-        entry: The entry as written, with variables unexpanded.
-    """
+    """Return the command, arguments and address of an entry with unexpanded variables, without likely secrets."""
     args: list[str] = []
     previous_arg = ""
     for arg in entry.args:
@@ -119,7 +113,6 @@ class StoredLists:
         self._has_warned = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
-        """Return the usable stored lists for these keys."""
         try:
             return await THREADS.run(partial(self._read_all, list(keys)))
         except (ExhaustedError, RuntimeError):
@@ -179,12 +172,7 @@ class StoredLists:
 
 
 def _read(folder: Folder, key: str) -> LastRun:
-    """Read one file.
-
-    Raises:
-        OSError: The file cannot be read; symbolic links are not followed.
-        ValueError: The file is unusable; the message says why.
-    """
+    """Read one file, but follow no symbolic link. Raises `ValueError` if it is unusable; the message says why."""
     with folder.open_file(key + _SUFFIX) as file:
         info = file.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):

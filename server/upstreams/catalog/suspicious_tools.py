@@ -39,48 +39,29 @@ _OUTSIDE = (
     r"|\banalytics\b|\bendpoint\b)"
 )
 _SENDING = r"\b(?:send|sends|post|posts|upload|uploads|forward|forwards|transmit|exfiltrate\w*|leak|copy|copies)\b"
-_SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "tells the model to ignore its instructions",
-        re.compile(
-            r"\b(?:ignore|disregard|forget|override|bypass)\b(?:\s+(?:all|any|the|your|my|these|of|prior|earlier)){0,4}"
-            r"\s+(?:previous|prior|above|earlier|preceding|instructions?|directions?|guidelines?|safety|rules)\b",
-            re.IGNORECASE,
-        ),
+_SIGN_PATTERNS = {
+    "tells the model to ignore its instructions": (
+        r"\b(?:ignore|disregard|forget|override|bypass)\b(?:\s+(?:all|any|the|your|my|these|of|prior|earlier)){0,4}"
+        r"\s+(?:previous|prior|above|earlier|preceding|instructions?|directions?|guidelines?|safety|rules)\b"
     ),
-    (
-        "tells the model to hide something from the user",
-        re.compile(
-            r"\b(?:do not|don't|never|without)\s+(?:\w+\s+){0,2}?"
-            r"(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|alert|ask|asking)\w*\s+"
-            r"(?:\w+\s+){0,6}?(?:user|human|person|anyone|them)\b",
-            re.IGNORECASE,
-        ),
+    "tells the model to hide something from the user": (
+        r"\b(?:do not|don't|never|without)\s+(?:\w+\s+){0,2}?"
+        r"(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|alert|ask|asking)\w*\s+"
+        r"(?:\w+\s+){0,6}?(?:user|human|person|anyone|them)\b"
     ),
-    (
-        "asks for the model's own instructions",
-        re.compile(
-            r"\b(?:reveal|print|output|disclose|repeat|show)\b(?:\s+(?:me|us|the|your|its|full|whole|entire)){0,3}"
-            r"\s+(?:system prompt|hidden instructions|initial instructions)\b",
-            re.IGNORECASE,
-        ),
+    "asks for the model's own instructions": (
+        r"\b(?:reveal|print|output|disclose|repeat|show)\b(?:\s+(?:me|us|the|your|its|full|whole|entire)){0,3}"
+        r"\s+(?:system prompt|hidden instructions|initial instructions)\b"
     ),
-    (
-        "sends secrets to an outside address",
-        re.compile(
-            rf"{_SENDING}[^.]{{0,80}}{_PRIVATE}.{{0,80}}{_OUTSIDE}|{_PRIVATE}.{{0,60}}{_SENDING}.{{0,40}}{_OUTSIDE}"
-            rf"|\bexfiltrat\w*\b.{{0,60}}{_PRIVATE}",
-            re.IGNORECASE | re.DOTALL,
-        ),
+    "sends secrets to an outside address": (
+        rf"{_SENDING}[^.]{{0,80}}{_PRIVATE}.{{0,80}}{_OUTSIDE}|{_PRIVATE}.{{0,60}}{_SENDING}.{{0,40}}{_OUTSIDE}"
+        rf"|\bexfiltrat\w*\b.{{0,60}}{_PRIVATE}"
     ),
-    (
-        "imitates a system message",
-        re.compile(
-            r"<\s*/?\s*(?:important|system|instructions?|secret|admin)\s*>|\[\s*(?:system|inst)\s*\]|<\|im_",
-            re.IGNORECASE,
-        ),
+    "imitates a system message": (
+        r"<\s*/?\s*(?:important|system|instructions?|secret|admin)\s*>|\[\s*(?:system|inst)\s*\]|<\|im_"
     ),
-)
+}
+_SIGNS = {label: re.compile(pattern, re.IGNORECASE | re.DOTALL) for label, pattern in _SIGN_PATTERNS.items()}
 # These words before a suspicious phrase show that it is only mentioned, as in tools that detect prompt injection.
 _MENTION = re.compile(
     r"\b(?:detect|explain|analy[sz]e|check|describe|prevent|block|flag|filter|report|recogni[sz]e|identif|such as|when)"
@@ -93,13 +74,9 @@ _ORDER = r"(?:call|use|invoke|run|execute|prefer|instead of|rather than|before|a
 
 
 def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[str, str], list[str]]:
-    """Find suspicious tools.
+    """Return the labels of suspicious tools by alias and name, as sentences without a subject.
 
-    Args:
-        servers: The definitions of each server's tools, in wire format.
-
-    Returns:
-        The labels by alias and name, as sentences without a subject; only tools with labels are included.
+    `servers` has the definitions of each server's tools, in wire format.
     """
     labels_by_tool: dict[tuple[str, str], list[str]] = {}
     texts = {
@@ -152,7 +129,7 @@ def _labels_of_text(text: str) -> Iterator[str]:
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
     unquoted_text = _QUOTED.sub(lambda quotation: " " * len(quotation[0]), text)
-    for label, sign in _SIGNS:
+    for label, sign in _SIGNS.items():
         for match in sign.finditer(unquoted_text):
             start = max((end.end() for end in _SENTENCE_END.finditer(unquoted_text, 0, match.start())), default=0)
             if not _MENTION.search(unquoted_text, start, match.start()):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from server.protocol.json_rpc import Json
@@ -40,7 +39,7 @@ from server.upstreams.catalog.upstream_tool import (
     UpstreamCall,
     app_links,
     digest_of,
-    is_for_apps,
+    is_for,
     name_in_apps,
 )
 from server.upstreams.session.list_reader import in_turns, tool_with_visible_texts
@@ -62,17 +61,25 @@ class _PreparedTool:
     definition: Definition
     digest: str
     visible_definition: dict[str, Any]
-    entry: Json  # its lock file entry; empty without a lock file
-    lock: Lock | None  # the lock that it was checked against
-    differences: tuple[Difference, ...]  # the differences from the approved entry
-    block: ToolBlock | None  # replaces the tool if it is not approved
+    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty without a lock file
+    lock: Lock | None = None  # the lock that it was checked against
+    differences: tuple[Difference, ...] = ()  # the differences from the approved entry
+    block: ToolBlock | None = None  # replaces the tool if it is not approved
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The list of an upstream, without the tools that its entry excludes."""
+
+    definitions: Mapping[str, Definition]
+    call: UpstreamCall
+    names_in_apps: Mapping[str, str]  # the tools that the upstream's apps may call, each with the name that they use
+    blocks: Mapping[str, ToolBlock]
+    is_stored: bool  # whether the list is from the last run
 
 
 class ToolCatalog:
-    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
-
-    `reserved_names` are never used.
-    """
+    """Publishes upstreams' tools in the registry under names of at most `budget` characters, never `reserved_names`."""
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved_names: Iterable[str] = ()) -> None:
         self.names = NameMap()  # the current meaning of every name
@@ -82,17 +89,13 @@ class ToolCatalog:
         self._entries: Mapping[str, UpstreamSettings] = {}
         # Maps each alias to a digest of the settings that say how to reach the upstream
         self._reach_digests: Mapping[str, str] = {}
-        self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
+        self._listings: dict[str, _Listing] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
         """Stores approvals of a server's tools in addition to those in the `Lock`, and checks all tools again."""
         self.approves_in_file = True  # whether approvals go into the lock file, not into the store
-        self._blocks: dict[str, dict[str, ToolBlock]] = {}  # by alias and name
         # By alias and name, the `ToolBlock.standing` that was last logged
         self._logged_standings: dict[str, dict[str, str]] = {}
-        # Maps each alias to the tools that the upstream's apps may call, each with the name that the apps use
-        self._for_apps: dict[str, dict[str, str]] = {}
-        self._stored_aliases: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
         """Maps each alias to the names from the last run that are missing from the first list of this run."""
         self._history = ToolHistory()
@@ -134,12 +137,9 @@ class ToolCatalog:
         self._publish()
 
     def _forget(self, alias: str) -> None:
-        self._offers.pop(alias, None)
-        self._for_apps.pop(alias, None)
+        self._listings.pop(alias, None)
         self._history.forget(alias)
         self._prepared.pop(alias, None)
-        self._blocks.pop(alias, None)
-        self._stored_aliases.discard(alias)
 
     @contextmanager
     def batch(self) -> Generator[None]:
@@ -159,27 +159,18 @@ class ToolCatalog:
         self._prepared[alias] = prepared_tools
 
     def _prepared_of(self, alias: str, definition: Definition) -> _PreparedTool:
-        previous = self._prepared.get(alias, {}).get(definition["name"])
-        if previous is not None and previous.definition is not definition:
-            previous = None
-        lock = self.lock
-        if previous is not None and previous.lock is lock:
-            return previous
-        digest = digest_of(definition) if previous is None else previous.digest
-        visible_definition = tool_with_visible_texts(definition) if previous is None else previous.visible_definition
+        name, lock = definition["name"], self.lock
+        tool = self._prepared.get(alias, {}).get(name)
+        if tool is None or tool.definition is not definition:
+            tool = _PreparedTool(definition, digest_of(definition), tool_with_visible_texts(definition))
+        if tool.lock is lock:
+            return tool
         if lock is None:
-            return _PreparedTool(definition, digest, visible_definition, {}, None, (), None)
-        name, entry = definition["name"], (previous and previous.entry) or tool_entry(definition)
+            return replace(tool, lock=None, differences=(), block=None)
+        entry = tool.entry or tool_entry(definition)
         differences = tuple(tool_differences(alias, name, lock.tool(alias, name), entry))
-        return _PreparedTool(
-            definition,
-            digest,
-            visible_definition,
-            entry,
-            lock,
-            differences,
-            block_of(alias, visible_definition, entry, differences, lock),
-        )
+        block = block_of(alias, tool.visible_definition, entry, differences, lock)
+        return replace(tool, entry=entry, lock=lock, differences=differences, block=block)
 
     def set_listed(
         self,
@@ -202,25 +193,19 @@ class ToolCatalog:
             if is_ours or is_included(name, entry.include_tools, entry.exclude_tools, other_names):
                 included_tools.setdefault(name, definition)
         prepared_tools = {name: self._prepared_of(alias, tool) for name, tool in included_tools.items()}
-        is_first, previous_names = alias in self._stored_aliases, self.names
+        previous_listing, previous_names = self._listings.get(alias), self.names
+        is_first = previous_listing is not None and previous_listing.is_stored
         # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared_tools}
         self._history.note(alias, {name: tool.digest for name, tool in prepared_tools.items()}, is_first=is_first)
-        if self.lock is not None and not is_ours:
-            self._block_unapproved(alias, prepared_tools)
-        else:
-            self._blocks.pop(alias, None)
+        blocks = {} if self.lock is None or is_ours else self._blocks_of(alias, prepared_tools)
         for name in prepared_tools:
-            self._history.record(alias, name).is_blocked = name in self._blocks.get(alias, {})
-        self._offers[alias] = included_tools, call
+            self._history.record(alias, name).is_blocked = name in blocks
         has_apps = any(True for tool in included_tools.values() for _ in app_links(tool))
-        self._for_apps[alias] = {
-            name: name_in_apps(tool) for name, tool in included_tools.items() if has_apps and is_for_apps(tool)
+        names_in_apps = {
+            name: name_in_apps(tool) for name, tool in included_tools.items() if has_apps and is_for("app", tool)
         }
-        if is_stored:
-            self._stored_aliases.add(alias)
-        else:
-            self._stored_aliases.discard(alias)
+        self._listings[alias] = _Listing(included_tools, call, names_in_apps, blocks, is_stored)
         self._publish()
         if is_first and not is_stored:
             names = (*previous_names.published.items(), *previous_names.full.items())
@@ -228,17 +213,16 @@ class ToolCatalog:
                 name for name, origin in names if origin.alias == alias and self.names.find(name) is None
             )
 
-    def _block_unapproved(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> None:
-        """Block tools that are not approved, and log those that were not blocked before."""
+    def _blocks_of(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> dict[str, ToolBlock]:
+        """Return the blocks of tools that are not approved, and log those that were not blocked before."""
         logged_standings = self._logged_standings.get(alias, {})
         blocks: dict[str, ToolBlock] = {}
         for name, tool in prepared_tools.items():
             if tool.block is not None:
                 blocks[name] = tool.block
-            elif not tool.differences or not any(difference.field in WATCHED for difference in tool.differences):
+            elif not any(difference.field in WATCHED for difference in tool.differences):
                 record = self._history.record(alias, name)
                 record.first_digest = record.current_digest  # a person has approved exactly this version
-        self._blocks[alias] = blocks
         self._logged_standings[alias] = {name: block.standing for name, block in blocks.items()}
         new_blocks: dict[str, list[str]] = {}  # the names by status; each status gets one line in the log
         for name, block in blocks.items():
@@ -249,6 +233,7 @@ class ToolCatalog:
             listed_names = f"{', '.join(repr(name) for name in names[:MAX_LOGGED_NAMES])}{omission}"
             message = f"upstream {alias}: tools blocked until approved, {standing}: {listed_names}"
             logger.warning("%s", visible_line(message), extra={"upstream": alias})
+        return blocks
 
     def standing(self, alias: str, name: str) -> str:
         """Return the lock status of a tool for people; empty without a lock file."""
@@ -262,20 +247,19 @@ class ToolCatalog:
 
     def standings(self, alias: str) -> Counter[str]:
         """Return how many of a server's tools are approved, changed, new, or blocked by an invalid file."""
-        names = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
-        standings = (self.standing(alias, name) for name in names)
+        listing = None if self.lock is None else self._listings.get(alias)
+        standings = (self.standing(alias, name) for name in (() if listing is None else listing.definitions))
         return Counter(standing.partition(" ")[0] for standing in standings if standing)
 
     def is_blocked_as(self, alias: str, name: str, version: str) -> bool:
         """Return whether exactly this version of a tool is blocked."""
-        block = self._blocks.get(alias, {}).get(name)
+        block = self._listings[alias].blocks.get(name) if alias in self._listings else None
         return block is not None and block.version == version
 
     async def approve(self, tool: BlockedMCPTool) -> None:
         """Approve a tool as it was shown to a person.
 
-        Raises:
-            ToolError: The tool was changed or approved after it was shown, or approvals cannot be stored.
+        Raises `ToolError` if the tool was changed or approved after it was shown, or if approvals cannot be stored.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
         if lock is None or tool.block.lock_problem or outdated_reason:
@@ -305,16 +289,17 @@ class ToolCatalog:
 
     def tools_for_apps(self, name: str) -> list[str]:
         """Return the full names of the tools to which a bare name may refer when an app uses it."""
-        tools = (
-            (alias, upstream_name, bare_name)
+        return [
+            full_name(alias, upstream_name)
             for alias in self._entries
-            for upstream_name, bare_name in self._for_apps.get(alias, {}).items()
-        )
-        return [full_name(alias, upstream_name) for alias, upstream_name, bare_name in tools if bare_name == name]
+            if alias in self._listings
+            for upstream_name, bare_name in self._listings[alias].names_in_apps.items()
+            if bare_name == name
+        ]
 
     def has_current_list(self, alias: str) -> bool:
         """Return whether an upstream has listed its tools in this run, even if it has none."""
-        return alias in self._offers and alias not in self._stored_aliases
+        return alias in self._listings and not self._listings[alias].is_stored
 
     def _publish(self) -> None:
         if self._is_publishing:
@@ -325,30 +310,26 @@ class ToolCatalog:
             self._assign_names(taken_names)
             tools_by_origin: dict[Origin, DiscoveredMCPTool] = {}
             bare_names = self._bare_names(taken_names)
-            for alias, (definitions, call) in self._offers.items():
-                is_trusted = self._entries[alias].trust
-                names_by_origin = {
-                    origin: name for name, origin in self.names.published.items() if origin.alias == alias
-                }
-                blocks = self._blocks.get(alias, {})
+            names_by_origin = {origin: name for name, origin in self.names.published.items()}
+            for alias, listing in self._listings.items():
+                is_trusted, call = self._entries[alias].trust, listing.call
                 listed_tools: list[DiscoveredMCPTool] = []
                 hidden_tools: list[DiscoveredMCPTool] = []
-                for name, definition in definitions.items():
+                for name, definition in listing.definitions.items():
                     origin, record = Origin(alias, name), self._history.record(alias, name)
                     exposed_name = names_by_origin.get(origin) or rule_name(alias, name)
                     tool = self._tools.get(origin)
-                    bare_name = self._for_apps[alias].get(name, "")
+                    bare_name = listing.names_in_apps.get(name, "")
                     bare_name = bare_name if bare_name in bare_names else ""
                     # Keep the object of an unchanged tool.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (exposed_name, bare_name)
-                    if (block := blocks.get(name)) is not None:
+                    if (block := listing.blocks.get(name)) is not None:
                         if not (is_same and isinstance(tool, BlockedMCPTool) and tool.block is block):
                             tool = BlockedMCPTool(
                                 *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
                                 in_file=self.approves_in_file,
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
-                        visible_definition = self._prepared_of(alias, definition).visible_definition
                         tool = DiscoveredMCPTool(
                             alias,
                             exposed_name,
@@ -358,7 +339,7 @@ class ToolCatalog:
                             bare_name=bare_name,
                             record=record,
                             reach=self._reach_digests[alias],
-                            visible_definition=visible_definition,
+                            visible_definition=self._prepared_of(alias, definition).visible_definition,
                         )
                     tools_by_origin[origin] = tool
                     is_listed = origin in names_by_origin and not (block is not None and block.lock_problem)
@@ -370,9 +351,7 @@ class ToolCatalog:
 
     def _bare_names(self, taken_names: set[str]) -> set[str]:
         """Return the unambiguous names that apps may use without an alias."""
-        counts = Counter(
-            itertools.chain.from_iterable(names_in_apps.values() for names_in_apps in self._for_apps.values())
-        )
+        counts = Counter(name for listing in self._listings.values() for name in listing.names_in_apps.values())
         if not counts:
             return set()
         taken_names = {*self.names.published, *self.names.full, *taken_names}
@@ -383,7 +362,7 @@ class ToolCatalog:
     def _assign_names(self, taken_names: set[str]) -> None:
         name_lists: list[NameList] = []
         for alias, entry in self._entries.items():
-            names = tuple(self._offers[alias][0]) if alias in self._offers else ()
+            names = tuple(self._listings[alias].definitions) if alias in self._listings else ()
             name_lists.append(NameList(alias, names, entry.prefix == "alias", entry.rename))
         if self._naming_arguments == (name_lists, taken_names):
             return

@@ -44,78 +44,11 @@ LONG, BEYOND = 2.5, 0.2
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
-_PHRASES = {
-    "pull request": "pr",
-    "merge request": "pr",
-    "log in": "login",
-    "sign in": "login",
-    "money back": "refund",
-    "get rid of": "delete",
-    "take down": "delete",
-    "take back": "delete",
-    "throw away": "delete",
-    "threw away": "delete",
-    "look up": "lookup",
-    "turn off": "disable",
-    "switch off": "disable",
-    "turn on": "enable",
-    "switch on": "enable",
-    "shut down": "stop",
-    "set up": "create",
-    "roll back": "rollback",
-    "bring back": "restore",
-    "get back": "restore",
-    "give back": "refund",
-    "call off": "cancel",
-    "close down": "archive",
-    "who is": "user",
-    "time off": "vacation",
-    "day off": "vacation",
-    "time zone": "timezone",
-    "on call": "oncall",
-    "web site": "website",
-    "how much": "price",
-    "how many": "count",
-    "how far": "distance",
-    "how do i get": "directions",
-    "sign up": "register",
-    "who changed": "blame",
-    "who wrote": "blame",
-    "put off": "postpone",
-    "hand over": "assign",
-    "work out": "calculate",
-    "fill out": "fill",
-    "fill in": "fill",
-    "to do": "todo",
-    "text message": "sms",
-    "virtual machine": "vm",
-    "give me": "get",
-    "tell me": "get",
-    "show me": "show",
-    "real time": "live",
-}
-"""Maps each phrase to one word with the same meaning."""
-
 _LIGHT = frozenset(
     ("bring", "get", "give", "hold", "keep", "know", "make", "put", "save", "set", "take", "tell", "write")
 )
 """Verbs that say little about the action."""
-_STOP = """
-a an and any are as at be been being but by can could did do does for from had has have how i if in into is it its
-just may me might must my need of off on onto or our out over please shall she should so some such than that the their
-them then there these they this those to tool tools up us use used using very via want was we were what when where
-which while will with would you your he her him his someone somebody everyone everybody something thing things
-everything anything all each every let lets allow allows allowing given also about under through within without not no
-only own one two other another who whose whom why am between both more most much many like here around currently
-current particular specific certain whole entire existing already actually exactly several few new different right
-possible able back sure again myself once per inside ve re ll don doesn aren isn haven additional further away
-together
-"""
-"""Words that say nothing about the wanted tool."""
-
-_SMALL = frozenset(_STOP.split())
 _WORD = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+")
-_PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOT_OF_NAME = re.compile(r"[\W_]+")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
@@ -155,7 +88,7 @@ def words_of(text: str) -> Iterator[str]:
         )
     for match in _WORD.findall(text):
         word = match.lower()
-        if word not in _SMALL and (len(word) > 1 or not word.isascii() or word.isdigit()):
+        if word not in _IGNORED_WORDS and (len(word) > 1 or not word.isascii() or word.isdigit()):
             yield word
 
 
@@ -164,13 +97,22 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-# Groups of related words, from the file next to this module: groups of actions, and all other groups.
-_ACTION_GROUPS, _THING_GROUPS = (
-    [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
-    for part in (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8").split("# things\n")
-)
+# The parts of the file next to this module: its lines, by the heading of the part.
+_, *_parts = re.split(r"(?m)^# (\w+)\n", (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8"))
+_LINES = {
+    heading: [line for line in part.splitlines() if line and not line.startswith("#")]
+    for heading, part in zip(_parts[::2], _parts[1::2], strict=True)
+}
+_IGNORED_WORDS = frozenset(" ".join(_LINES["ignored"]).split())  # words that say nothing about the wanted tool
+_PHRASES = {
+    phrase: word
+    for word, _, phrases in (line.partition(": ") for line in _LINES["phrases"])
+    for phrase in phrases.split(", ")
+}
+_PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
+_ACTION_GROUPS = [frozenset(map(stem, line.split())) for line in _LINES["actions"]]
+_GROUPS = [*_ACTION_GROUPS, *(frozenset(map(stem, line.split())) for line in _LINES["things"])]
 _DELETING = stem("delete")
-_GROUPS = _ACTION_GROUPS + _THING_GROUPS
 _OF_WORD: dict[str, list[int]] = defaultdict(list)  # the indexes in `_GROUPS` of each word's groups
 for _number, _group in enumerate(_GROUPS):
     for _word in _group:
@@ -255,17 +197,10 @@ class ToolIndex:
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Return the matching tools, best first; if no tool matches the query, return approximate matches.
+        """Return the matching tools and the approximate matches, best first; at least one of the lists is empty.
 
-        Tools are returned as their positions in `texts`.
-
-        Args:
-            query: The search text; a word after a plus sign is required.
-            limit: The maximum number of results.
-            is_wanted: Returns whether a tool may be found; called only for candidates.
-
-        Returns:
-            The matches and the approximate matches; at least one of the lists is empty.
+        Tools are returned as their positions in `texts`, at most `limit`. In the query, a word after a plus sign is
+        required. `is_wanted` returns whether a tool may be found, and is called only for candidates.
         """
         required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 
@@ -332,14 +267,8 @@ class ToolIndex:
         matches += [(PREFIX_SCORE, self._postings[similar_word]) for similar_word in similar_words]
         matches += [(GROUP_SCORE, self._of_group[number]) for number in groups]
         count = min(sum(len(postings) * factor for factor, postings in matches), len(self.texts))
-        return _Concept(
-            word,
-            related_words,
-            similar_words,
-            is_name,
-            matches,
-            math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)),
-        )
+        weight = math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
+        return _Concept(word, related_words, similar_words, is_name, matches, weight)
 
     def _fit(self, concepts: Sequence[_Concept], action_words: Set[str], number: int) -> float:
         """Return the fraction of a query that a tool covers, reduced if the tool's action differs from the query's."""

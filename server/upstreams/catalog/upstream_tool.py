@@ -16,7 +16,7 @@ import shlex
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
@@ -37,9 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LOGGED_NAMES = 20  # maximum number of changed or hidden tools that the log names per list change
 
-MAX_REMEMBERED = 10_000
-"""Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
-
+MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
 _FORGOTTEN = "forgotten"  # replaces the digest of a forgotten tool, and never equals a real digest
@@ -138,7 +136,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     """Calls one tool of one upstream. The upstream validates the arguments.
 
     Args:
-        definition: The tool as the upstream lists it, in wire format.
         trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and this tool
             asks for consent only if it has changed, or if its first version is unknown.
         bare_name: The name, without an alias, that the server's apps can use; empty if there is none.
@@ -146,7 +143,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             upstream changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
             is reached differently.
-        visible_definition: The definition with invisible characters marked, if already computed.
     """
 
     kind = ToolKind.OTHER
@@ -239,20 +235,9 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """The upstream's schema. Invisible characters are marked only in text such as titles and descriptions."""
         return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
-    def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool requests none."""
-        if not self.header_names:
-            return None
-        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
-
-        return mcp_param_headers(self.header_names, arguments)
-
     @cached_property
     def header_names(self) -> Mapping[tuple[str, ...], str]:
-        """The names of the headers that repeat arguments, keyed by the argument's path.
-
-        Tools request them with `x-mcp-header` (2026-07-28 revision).
-        """
+        """The names of the headers that repeat arguments (`x-mcp-header`, 2026-07-28), keyed by the argument's path."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
@@ -308,8 +293,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
-        Does nothing for the first version, which needs no consent, or for an empty `client_key`, which stands for no
-        client.
+        Does nothing for the first version, which needs no consent, or for an empty `client_key` (no client).
         """
         if self._record is not None and client_key and self._digest != self._record.first_digest:
             self._record.consents.add((client_key, self._digest))
@@ -338,9 +322,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool: `Relay.call`, bound to an upstream by a function that the router gives to the pool. For a blocked tool,
-it is `ToolCatalog._approve`.
-"""
+"""Calls a tool: `Relay.call`, bound to an upstream. For a blocked tool, it is `ToolCatalog._approve`."""
 
 Definition = Mapping[str, Any]
 
@@ -446,23 +428,11 @@ def with_app_links(tool: Json, published_uri: Callable[[str], str]) -> Json:
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """Return the name that a server's apps use for a tool.
-
-    The name has none of the aliases that intermediate coretools-mcp servers have added.
-    """
+    """Return the name that a server's apps use for a tool, without the aliases of coretools-mcp servers in between."""
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
-def is_for_apps(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool may be called by its server's apps; the default is yes."""
-    return _is_for("app", tool)
-
-
-def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool may be called by models, not only by its server's apps."""
-    return _is_for("model", tool)
-
-
-def _is_for(caller: str, tool: Mapping[str, Any]) -> bool:
+def is_for(caller: Literal["app", "model"], tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool may be called by models, or by its server's apps; the default is yes for both."""
     visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
     return caller in cast("list[Any]", visibility) if isinstance(visibility, list) else True

@@ -35,8 +35,6 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 if TYPE_CHECKING:
     from tools.shell.process_spec import ProcessStarter
 
-IDLE_SECONDS = 600.0  # idle sessions are closed after this time
-
 
 @dataclass(slots=True)
 class _SessionSlot:
@@ -57,7 +55,7 @@ class ClientSessions:
     tasks: TaskGroup
     starter: ProcessStarter
     login_principal: Callable[[Exchange], str]
-    idle_seconds: ClassVar[float] = IDLE_SECONDS
+    idle_seconds: ClassVar[float] = 600.0  # idle sessions are closed after this time
     _slots: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
     _may_use_handshake: bool = field(default=True, init=False)
 
@@ -65,11 +63,7 @@ class ClientSessions:
         return len(self._slots)
 
     async def session_for(self, exchange: Exchange) -> UpstreamSession:
-        """Return the session for a client's request.
-
-        Raises:
-            ToolError: No session is available.
-        """
+        """Return the session for a client's request. Raises `ToolError` if none is available."""
         upstream = self.upstream
         listing_session = upstream.live_session
         principal = self.login_principal(exchange)
@@ -137,14 +131,8 @@ class ClientSessions:
             )
         current_transport, login = upstream.transport, upstream.login_of(self.login_principal(exchange))
         transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)
-        transport = next(
-            (
-                candidate
-                for candidate in transports
-                if current_transport is None or candidate.name == current_transport.name
-            ),
-            transports[0],
-        )
+        by_name = {transport.name: transport for transport in transports}
+        transport = by_name.get("" if current_transport is None else current_transport.name, transports[0])
         slot = self._slots[key] = _SessionSlot(last_used=anyio.current_time())
         observer_of = self.audience.observer_of
         options = SessionOptions(
@@ -252,22 +240,18 @@ class ClientSessions:
         if slot is not None:
             slot.closing.set()
 
-    def forget(self, client_key: str) -> None:
-        for key, slot in tuple(self._slots.items()):
-            if key[0] == client_key:
+    def end(self, client_key: str | None = None) -> None:
+        """End the sessions of a client; `None` stands for all clients."""
+        for key, slot in self._slots.items():
+            if client_key in (None, key[0]):
                 slot.closing.set()
-
-    def end(self) -> None:
-        for slot in self._slots.values():
-            slot.closing.set()
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
-        own_sessions = [slot.session for key, slot in self._slots.items() if key == key_of(exchange)]
+        slot = self._slots.get(key_of(exchange))
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
-        return [
-            session for session in (*own_sessions, self.upstream.session if is_shared else None) if session is not None
-        ]
+        sessions = (None if slot is None else slot.session, self.upstream.session if is_shared else None)
+        return [session for session in sessions if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:

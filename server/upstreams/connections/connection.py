@@ -55,11 +55,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 60.0
-"""Initial and maximum pause before retrying a lost or failed connection. Each pause is twice as long as the one before,
-up to the maximum.
-"""
+# Initial and maximum pause before retrying a lost or failed connection; doubles after each attempt
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
@@ -70,11 +67,8 @@ NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client ge
 
 STORE_SECONDS = 5.0  # time limit for storing the lists for the next run
 
-SETTLE_SECONDS = 0.05
-LONGEST_SETTLE_SECONDS = 2.0
-"""List changes are collected for `SETTLE_SECONDS` before lists are read. While changes continue, this time doubles, up
-to `LONGEST_SETTLE_SECONDS`.
-"""
+# How long list changes are collected before lists are read: at first, and at most; doubles while changes continue
+SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 0.05, 2.0
 
 SessionKey = tuple[str, int, str]  # identifies a client with one connection and one set of capabilities
 
@@ -176,14 +170,8 @@ class LoginNeededError(ToolError):
         self.rejected_header = login.latest_header  # the `Authorization` header that was not sufficient, if any
 
 
+# Returns the workspace folders of a client or, for `None`, those that apply to all clients
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. If there are none, a
-program without a `cwd` starts in an empty folder.
-"""
-
-
-async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,24 +184,20 @@ class Audience:
     # whether the client uses the 2026-07-28 revision; also true if there is no client, or if there may be several
     is_modern: bool
     question_seconds: float
+    folders_of: FoldersOf
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
-    folders_of: FoldersOf = _no_folders
 
 
 class Upstream:
     """One entry of `mcpServers`.
 
     Args:
-        alias: The entry's alias, which published names start with unless the entry's `prefix` is none.
-        entry: How to reach the upstream, and what to publish.
         on_list_changed: Called with the kind of a list that may have changed, and whether clients should be notified.
         on_resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
             reported the change; `None` if the listing session reported it.
-        prepare: Does the expensive processing of a list before the list is used.
+        prepare_tools: Does the expensive processing of a list of tools before the list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
-        login_of: Returns the login of a principal, if the server has logins.
-        by_proxy: Whether to use the proxy set in the environment.
     """
 
     def __init__(
@@ -222,7 +206,7 @@ class Upstream:
         entry: UpstreamSettings,
         on_list_changed: Callable[[Upstream, OfferedKind, bool], None],
         on_resource_updated: Callable[[Upstream, str, SessionKey | None], None],
-        prepare: Callable[[Upstream, OfferedKind, list[Json]], Awaitable[None]] | None = None,
+        prepare_tools: Callable[[str, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
         login_of: Callable[[str], Login | None] = lambda _: None,
         by_proxy: bool = True,
@@ -258,7 +242,7 @@ class Upstream:
         self.is_awaited = True  # whether the first list waits for this upstream
         # Whether a coretools-mcp client got a list without this upstream's tools, because they were from the last run.
         self.is_withheld = False
-        self._prepare = prepare
+        self._prepare_tools = prepare_tools
         self._store = store
         self._on_list_changed = on_list_changed
         self._on_resource_updated = on_resource_updated
@@ -330,11 +314,6 @@ class Upstream:
             return False
         return challenge.could_be_met and (not challenge.wants_scopes or login.wants_more(challenge))
 
-    @property
-    def is_connecting_again(self) -> bool:
-        """Whether a new attempt is running after a login challenge."""
-        return self.status.challenge is not None and self.status.state is UpstreamState.CONNECTING
-
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
@@ -364,7 +343,7 @@ class Upstream:
                         self.warn_once("starts in an empty folder", NO_WORKSPACE)
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
-                    status.connect_ms = (time.perf_counter() - began) * 1000
+                    status.connect_ms = round((time.perf_counter() - began) * 1000, 1)
                     self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(session) if is_modern else None
@@ -399,10 +378,7 @@ class Upstream:
         return is_established
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists.
-
-        The upstream is available once its tools are known, even before its other lists have been read.
-        """
+        """Read the lists. The upstream is available once its tools are known, even before the others are read."""
         began = time.perf_counter()
         kinds_read: set[OfferedKind] = set()
 
@@ -417,7 +393,7 @@ class Upstream:
         for kind in KINDS:
             if kind not in kinds_read:
                 await self._use_list(kind, [], is_announced=bool(self.offer.items(kind)))
-        self.status.list_ms = (time.perf_counter() - began) * 1000
+        self.status.list_ms = round((time.perf_counter() - began) * 1000, 1)
         self._set_connected()
         self.settle()
         self.log.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
@@ -425,8 +401,8 @@ class Upstream:
     async def _use_list(
         self, kind: OfferedKind, items: list[Json], *, is_announced: bool, is_stored: bool = False
     ) -> None:
-        if self._prepare is not None:
-            await self._prepare(self, kind, items)
+        if kind is TOOLS and self._prepare_tools is not None:
+            await self._prepare_tools(self.alias, items)
         self.offer.lists[kind.field] = items
         self.is_login_offered = self.is_login_offered and is_stored
         if is_stored:
@@ -524,10 +500,7 @@ class Upstream:
         self._change_noted.set()
 
     def session_began(self) -> None:
-        """After opening a client's session, schedule a read of each list that is not recent.
-
-        The upstream may have been restarted since that list was read.
-        """
+        """Schedule a read of each list that is not recent: the upstream may have been restarted since the last one."""
         for capability in sorted(self._last_reads):
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
@@ -560,37 +533,29 @@ class Upstream:
         return self.session is not None and self.session.era.announces("resources")
 
     def report(self) -> Json:
-        status = self.status
-        facts: Json = {"alias": self.alias, "state": status.state.value, "since": round(status.since, 3)}
-        if status.problem:
-            facts["problem"] = status.problem
-        elif status.last_error:
-            facts["lastError"] = status.last_error
-        if status.connect_ms is not None:
-            facts["connectMs"] = round(status.connect_ms, 1)
-        if status.list_ms is not None:
-            facts["listMs"] = round(status.list_ms, 1)
-        if status.attempts:
-            facts["attempts"] = status.attempts
-        if self.transport is not None:
-            facts["transport"] = self.transport.name
-        if self.session is not None:
-            era = self.session.era
-            facts |= {"protocolVersion": era.version, "serverInfo": era.server_info}
-            if era.instructions:
-                facts["instructions"] = era.instructions
-        facts |= {kind.field: len(self.offer.items(kind)) for kind in KINDS}
-        if self.wants_login and self.login is not None:
-            facts["login"] = self.login.command
-        if self.offer.stored and not self.is_login_offered:
-            facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
-        if self.offer.truncated:
-            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.truncated]
-        if any(self.offer.omissions.values()):
-            facts["leftOut"] = {
-                field: omission_messages(omissions) for field, omissions in self.offer.omissions.items() if omissions
-            }
-        return facts
+        status, offer = self.status, self.offer
+        era = None if self.session is None else self.session.era
+        stored = () if self.is_login_offered else offer.stored
+        facts: Json = {
+            "alias": self.alias,
+            "state": status.state.value,
+            "since": round(status.since, 3),
+            "problem": status.problem or None,
+            "lastError": None if status.problem else status.last_error or None,
+            "connectMs": status.connect_ms,
+            "listMs": status.list_ms,
+            "attempts": status.attempts or None,
+            "transport": None if self.transport is None else self.transport.name,
+            "protocolVersion": None if era is None else era.version,
+            "serverInfo": None if era is None else era.server_info,
+            "instructions": None if era is None else era.instructions or None,
+            **{kind.field: len(offer.items(kind)) for kind in KINDS},
+            "login": self.login.command if self.wants_login and self.login is not None else None,
+            "fromLastRun": [kind.field for kind in KINDS if kind.field in stored] if stored else None,
+            "tooLong": [kind.field for kind in KINDS if kind.field in offer.truncated] if offer.truncated else None,
+            "leftOut": {field: omission_messages(texts) for field, texts in offer.omissions.items() if texts} or None,
+        }
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     def warn_once(self, failure: str, reason: str) -> None:
         """Log a failure, as a warning at first, and at a lower level if it repeats."""
@@ -624,10 +589,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed.
-
-        This is called when the server has lost a session, because it may also have lost the listing session.
-        """
+        """Start a new listing session if needed, because the server has lost a session, and perhaps this one too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()
@@ -652,11 +614,9 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             reason = "its connection was just lost"  # the state will be updated in a moment
         remaining_seconds = math.ceil(self._no_retry_before - time.monotonic())
-        retry_time = (
-            f"in {remaining_seconds} s; try the call again after that"
-            if remaining_seconds > 0
-            else "automatically; try the call again later"
-        )
+        retry_time = "automatically; try the call again later"
+        if remaining_seconds > 0:
+            retry_time = f"in {remaining_seconds} s; try the call again after that"
         advice = f"The connection is retried {retry_time}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"

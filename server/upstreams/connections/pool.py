@@ -45,9 +45,7 @@ PROXY_WAIT_SECONDS = 1.0
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run the functions in `work`, which must not raise, and wait up to `GATHER_WAIT_SECONDS`.
-
-    Returns whether all of them are done.
+    """Run the functions in `work`, which must not raise. Returns whether all are done within `GATHER_WAIT_SECONDS`.
 
     Unfinished work continues in `tasks` until `GATHER_SECONDS` have passed, or until `scope` is cancelled.
     """
@@ -83,8 +81,6 @@ class LoginOptions:
 
 @dataclass(eq=False, slots=True)
 class _Logins:
-    """The logins to one upstream."""
-
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
     closed: str = ""  # why no more logins can be opened; empty if logins can be opened
 
@@ -99,12 +95,8 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: The entries, keyed by alias, in the order in which they are configured.
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
-        logins: How people log in; `None` if nobody can.
-        reserved_names: Names that upstream tools never get.
-        by_proxy: Whether to use the proxies set in the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
 
@@ -149,7 +141,6 @@ class UpstreamPool:
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
         self._logged_as_late: set[str] = set()  # aliases already logged as late
-        self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
@@ -163,14 +154,10 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience, stored_lists: StoredLists | None = None) -> None:
-        """Start the owner task of every upstream, once; later calls do nothing.
-
-        The stored lists of an upstream are offered until the upstream sends its current ones.
-        """
-        if self._audience is None:
-            self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
-            self.is_recalling = stored_lists is not None and bool(self.upstreams)
-            self._start(self.upstreams, tasks, audience)
+        """Start the owner task of every upstream, and offer its stored lists until it sends its current ones."""
+        self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
+        self.is_recalling = stored_lists is not None and bool(self.upstreams)
+        self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
         """Use new entries from now on. Upstreams that are reached as before keep their connections and calls."""
@@ -189,23 +176,18 @@ class UpstreamPool:
             self._logins.pop(upstream).close("the server was removed from the settings, or is now reached differently")
             upstream.settle()
             upstream.connected.set()
-        edited_upstreams = [
-            (upstream, upstream.entry)
-            for upstream in kept_upstreams.values()
-            if upstream.entry != entries[upstream.alias]
-        ]
-        for upstream, _ in edited_upstreams:
+        old_entries = {upstream: upstream.entry for upstream in kept_upstreams.values()}
+        for upstream in old_entries:
             upstream.entry = entries[upstream.alias]
-        self._entries = dict(entries)
         new_upstreams = {
             alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept_upstreams
         }
         self.upstreams = [kept_upstreams.get(alias) or new_upstreams[alias] for alias in entries]
         self.by_alias = {upstream.alias: upstream for upstream in self.upstreams}
         self.catalog.configure(entries)
-        for upstream, old_entry in edited_upstreams:
+        for upstream, old_entry in old_entries.items():
             # Only names or tool settings change; the connection is kept.
-            if TOOLS.field in upstream.offer.lists:
+            if upstream.entry != old_entry and TOOLS.field in upstream.offer.lists:
                 self._on_list_changed(upstream, TOOLS, True)
             if upstream.entry.prefix != old_entry.prefix:
                 self._on_list_changed(upstream, PROMPTS, True)
@@ -223,10 +205,7 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against these approvals, unless they are already in use.
-
-        Other tasks can run between the checks.
-        """
+        """Check all tools against these approvals, unless they are already in use. Other tasks can run in between."""
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
@@ -238,11 +217,7 @@ class UpstreamPool:
                     self._on_list_changed(upstream, TOOLS, True)
 
     def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        async def prepare(upstream: Upstream, kind: OfferedKind, items: list[dict[str, Any]]) -> None:
-            if kind is TOOLS:
-                await self.catalog.prepare(upstream.alias, items)
-
-        logins = _Logins()
+        logins, prepare_tools = _Logins(), self.catalog.prepare
 
         def login_of(principal: str) -> Login | None:
             if principal not in logins.by_principal:
@@ -252,7 +227,7 @@ class UpstreamPool:
             return logins.by_principal[principal]
 
         upstream = Upstream(
-            alias, entry, self._on_list_changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+            alias, entry, self._on_list_changed, self._on_updated, prepare_tools, self._store, login_of, self._by_proxy
         )
         self._logins[upstream] = logins
         self.registry.declare_source(alias, upstream.known.wait)
@@ -274,19 +249,8 @@ class UpstreamPool:
         )
         if store is None:
             return None
-        return Login(
-            *(
-                store,
-                alias,
-                entry.endpoint,
-                oauth or OAuthSettings(),
-                principal,
-                logins.port,
-                logins.options,
-                logins.pages,
-            ),
-            by_proxy=self._by_proxy,
-        )
+        server = alias, entry.endpoint, oauth or OAuthSettings()
+        return Login(store, *server, principal, logins.port, logins.options, logins.pages, by_proxy=self._by_proxy)
 
     def login_principal(self, upstream: Upstream, exchange: Exchange) -> str:
         """Return the principal whose login is used for a client's requests; empty for this machine's user."""
@@ -303,11 +267,7 @@ class UpstreamPool:
             await self._stored_lists.write(self._key_of(upstream), version, upstream.offer.lists)
 
     async def _offer_stored_lists(
-        self,
-        stored_lists: StoredLists,
-        upstreams: Sequence[Upstream],
-        finished: anyio.Event,
-        may_start: anyio.Event,
+        self, stored_lists: StoredLists, upstreams: Sequence[Upstream], finished: anyio.Event, may_start: anyio.Event
     ) -> None:
         """Offer the stored lists, then let the upstreams start."""
         try:
@@ -450,12 +410,10 @@ class UpstreamPool:
         return [session for sessions in self.sessions.values() for session in sessions.sessions_of(exchange)]
 
     def forget(self, client_key: str) -> None:
-        """Forget a client and close its sessions."""
         for sessions in self.sessions.values():
-            sessions.forget(client_key)
+            sessions.end(client_key)
 
     def report(self) -> list[dict[str, Any]]:
-        """Return the state of every upstream, as JSON."""
         hidden_tools: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
             row = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
@@ -470,9 +428,9 @@ class UpstreamPool:
             for upstream in self.upstreams
         ]
 
-    def is_unlisted(self, alias: str) -> bool:
+    def is_unlisted(self, upstream: Upstream) -> bool:
         """Return whether a server may own any name: it has no prefix, and has not sent a current list."""
-        return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
+        return upstream.entry.prefix == "none" and not self.catalog.has_current_list(upstream.alias)
 
     def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:

@@ -21,11 +21,11 @@ def owner_of(pool: UpstreamPool, tool_name: str) -> Upstream | None:
     An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
     """
     if (tool := pool.registry.find(tool_name)) is not None:
-        return owner_of_tool(pool, tool)
+        return pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
     alias = _alias_of(pool, tool_name)
     if alias is not None:
         return pool.by_alias.get(alias)
-    return next((upstream for upstream in pool.upstreams if pool.is_unlisted(upstream.alias)), None)
+    return next(filter(pool.is_unlisted, pool.upstreams), None)
 
 
 def owner_of_tool(pool: UpstreamPool, tool: BaseTool[Any]) -> Upstream | None:
@@ -70,21 +70,12 @@ async def wait_for_owner(pool: UpstreamPool, tool_name: str, owner: Upstream) ->
             break
         # Servers configured before the owner may also have the name; later ones matter only if no owner is known.
         last = pool.upstreams.index(owner) if is_found and owner in pool.upstreams else len(pool.upstreams)
-        candidate = next(
-            (
-                upstream
-                for upstream in pool.upstreams[: last + 1]
-                if not upstream.tried.is_set()
-                and upstream not in awaited_upstreams
-                and (
-                    upstream is owner
-                    or pool.is_unlisted(upstream.alias)
-                    or (is_bare and TOOLS.field not in upstream.offer.lists)
-                )
-            ),
-            None,
-        )
-        if candidate is None:
+        for candidate in pool.upstreams[: last + 1]:
+            may_own = candidate is owner or pool.is_unlisted(candidate)
+            may_own = may_own or (is_bare and TOOLS.field not in candidate.offer.lists)
+            if may_own and not candidate.tried.is_set() and candidate not in awaited_upstreams:
+                break
+        else:
             break
         awaited_upstreams.add(candidate)
         if pool.has_started:

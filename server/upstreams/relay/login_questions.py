@@ -22,6 +22,7 @@ from server.clients.client_request import LOGIN_KEY, Exchange, NotAskedError
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import input_required
 from server.upstreams.connections.connection import LoginNeededError
+from server.upstreams.connections.pool import LoginOptions
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
@@ -38,9 +39,7 @@ class LoginQuestions:
     """Asks clients to have people log in with an authorization server."""
 
     seconds: float  # the time limit for an answer
-    is_local: bool  # whether the clients' users are on this machine
-    has_pages: bool  # whether logins start at a page of this server, in a browser on any machine
-    has_replicas: bool  # whether another replica may have asked the question; a login through it is valid here too
+    logins: LoginOptions
     _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 
     async def ask(
@@ -48,26 +47,25 @@ class LoginQuestions:
     ) -> Json | None:
         """Have a person log in, and return `None` once the login is complete.
 
-        For a client of the 2026-07-28 revision, first returns a result with the question.
-
-        Args:
-            login_needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
-            exchange: The request that needs the login.
-            tasks: Runs the login, even if the client stops waiting.
-            seal: Creates the `requestState` that the client returns with its answer.
-
-        Raises:
-            ToolError: The login failed or was not possible; the message says why.
+        For a client of the 2026-07-28 revision, first returns a result with the question. `seal` creates its
+        `requestState`. The login runs in `tasks`, even if the client stops waiting. Raises `ToolError` if the login
+        failed or was not possible; the message says why. If nobody can be asked to log in, this is `login_needed`.
         """
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
         if (attempt := self._attempts.get(name)) is not None:
             await self._wait_until_done(login, attempt, action, exchange)
             return None
-        if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
-            return None
+        if name and self.logins.replica.shares_secrets and action == "accept":
+            # Another replica asked; a login through it is valid here too, but its failure may never be known here.
+            async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+                with anyio.move_on_after(ELSEWHERE_SECONDS):
+                    while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
+                        await anyio.sleep(CHECK_SECONDS)
+                    return None
+        has_pages = self.logins.pages is not None
         can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
-        if not (self.has_pages or (self.is_local and can_show)):
+        if not (has_pages or (self.logins.is_local and can_show)):
             raise login_needed
         texts = [f"Preparing a login to {login.alias}"]
         try:
@@ -80,7 +78,7 @@ class LoginQuestions:
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
         self._attempts = {key: earlier for key, earlier in self._attempts.items() if not earlier.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
-        if exchange.is_modern and is_full and not self.has_pages:
+        if exchange.is_modern and is_full and not has_pages:
             raise login_needed
         address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
@@ -127,7 +125,7 @@ class LoginQuestions:
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        page_hint = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
+        page_hint = f", on a page at {urlsplit(address).netloc}" if self.logins.pages is not None else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{page_hint}. coretools-mcp then keeps the login "
             f"{'on its own server' if page_hint else 'on this machine'}, for this MCP server only."
@@ -157,19 +155,6 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
         await attempt.done.wait()
     if attempt.problem:
         raise _login_failed(login, attempt.problem)
-
-
-async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Wait for a login that another replica started. Return whether it has succeeded.
-
-    The time is limited, because this replica may never learn that the login has failed.
-    """
-    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
-        with anyio.move_on_after(ELSEWHERE_SECONDS):
-            while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
-                await anyio.sleep(CHECK_SECONDS)
-            return True
-    return False
 
 
 def _login_failed(login: Login, reason: str) -> ToolError:

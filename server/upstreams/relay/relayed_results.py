@@ -23,7 +23,7 @@ import anyio
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, is_web_address
-from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_mapping
+from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.upstream_questions import labelled
@@ -53,8 +53,8 @@ _LINKS = {
 """The result field with links or contents, by method."""
 
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
+# The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may also set it
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may also set it."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
 MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
@@ -69,10 +69,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
     """Return a tool result that every client accepts: with content, and without null for missing values.
 
     An invalid content block becomes text, and no block is lost. Structured content that is not an object is only for
-    2026-07-28 clients.
-
-    Raises:
-        UnusableAnswerError: `result` is not the result of a tool call.
+    2026-07-28 clients. Raises `UnusableAnswerError` if `result` is not the result of a tool call.
     """
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
@@ -114,23 +111,18 @@ def _text_block(value: Any) -> Json:
 
 def says_unknown(name: str, result: Json) -> bool:
     """Return whether the text of a failed result says that the tool does not exist."""
-    content: Any = result.get("content")
-    if not isinstance(content, list):
-        return False
-    text = " ".join(str(block.get("text", ""))[:MAX_SEARCHED_CHARS] for block in cast("list[Json]", content[:3]))
+    blocks = as_list(result.get("content"))[:3]
+    text = " ".join(str(block.get("text", ""))[:MAX_SEARCHED_CHARS] for block in blocks)
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
 def with_links(method: str, result: Json, published_uri: Callable[[str, bool], str]) -> Json:
     """Return a result with published URIs in its links, or `result` itself if no link changes.
 
-    `published_uri` returns the published URI for a URI; its second argument says whether to compare the URI with
-    templates.
+    The second argument of `published_uri` says whether to compare the URI with templates.
     """
     name = _LINKS.get(method, "")
-    old_items: Any = result.get(name)
-    if not isinstance(old_items, list):
-        return result
+    old_items = as_list(result.get(name))
     cache: dict[str, str] = {}
 
     def with_published_uri(item: Json) -> Json:
@@ -142,7 +134,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
         return item if cache[uri] == uri else {**item, "uri": cache[uri]}
 
     new_items: list[Any] = []
-    for item in cast("list[Any]", old_items):
+    for item in old_items:
         fields = as_mapping(item)
         block = as_mapping(fields.get("content")) if name == "messages" else fields
         new_block, kind = block, block.get("type")
@@ -156,7 +148,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
             new_items.append(item)
         else:
             new_items.append({**fields, "content": new_block} if name == "messages" else new_block)
-    return result if all(map(is_, cast("list[Any]", old_items), new_items)) else {**result, name: new_items}
+    return result if all(map(is_, old_items, new_items)) else {**result, name: new_items}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +167,11 @@ class LargeResults:
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
             return result
+        limit = self.limit
         is_claude_code = client_name.startswith(CLAUDE_CODE)
-        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_claude_code else {})
-        claimed_limits = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
-        limit = max(self.limit, *(min(claimed_limit, MAX_CLAIMED) for claimed_limit in claimed_limits), 0)
+        for meta in (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_claude_code else {}):
+            if isinstance(claimed_limit := meta.get(CLAIMED_LIMIT_KEY), int):
+                limit = max(limit, min(claimed_limit, MAX_CLAIMED))
         blocks = cast("list[Json]", result.get("content", []))
         structured_content: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
         data = b"" if structured_content is None else to_json(structured_content, inf_nan_mode="constants")
@@ -187,10 +180,16 @@ class LargeResults:
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
         if folder is None:  # the result is short, or the client is unidentified and could not read the file
             return result
-        shorter, texts, other_blocks = dict(result), list[str](), blocks
-        if is_long:
-            texts = [_text_of(block) for block, size in zip(blocks, sizes, strict=True) if size]
-            other_blocks = [block for block, size in zip(blocks, sizes, strict=True) if not size]
+        shorter, texts, other_blocks = dict(result), list[str](), list[Json]()
+        for block, size in zip(blocks, sizes, strict=True):
+            if not (is_long and size):
+                other_blocks.append(block)
+            elif block.get("type") == "text":
+                texts.append(str(block["text"]))
+            elif isinstance(text := as_mapping(block.get("resource")).get("text"), str):
+                texts.append(f"{block['resource'].get('uri')}:\n{text}")
+            else:
+                texts.append(json.dumps(block, ensure_ascii=False))
         if len(data) > limit:
             texts.append(data.decode())
             del shorter["structuredContent"]
@@ -268,15 +267,6 @@ def _chars_of(block: Json) -> int:
             return len(to_json(block, inf_nan_mode="constants"))
 
 
-def _text_of(block: Json) -> str:
-    if block.get("type") == "text":
-        return str(block["text"])
-    resource = as_mapping(block.get("resource"))
-    if isinstance(text := resource.get("text"), str):
-        return f"{resource.get('uri')}:\n{text}"
-    return json.dumps(block, ensure_ascii=False)
-
-
 def _in_lines(texts: Sequence[str]) -> bytes:
     """Join the texts, and split each line that the file tools would truncate.
 
@@ -337,8 +327,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
-        elicitations = as_mapping(data).get("elicitations")
-        links = map(as_mapping, cast("list[Any]", elicitations) if isinstance(elicitations, list) else [])
+        links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
         links_to_open = [
             labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))
         ]
@@ -347,10 +336,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """Return the error to send to the client for a failed request.
-
-    An upstream's own error is relayed with its code, message and data.
-    """
+    """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")

@@ -138,8 +138,8 @@ class RelayedRequest:
     method: str
     params: Json  # the parameters, with the upstream's own names
     patience: float  # seconds without progress until the request is cancelled
-    headers: Mapping[str, str] | None = None  # HTTP headers required by the parameters
-    target: str = ""  # identifies the upstream and the tool's version, because their names may be reused
+    target: str  # identifies the upstream and the tool's version, because their names may be reused
+    headers: Mapping[str, str] | None  # HTTP headers required by the parameters
     slot: ExitStack | None = None  # frees the request's slot when closed, if the upstream limits concurrent requests
     slot_wait: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
 
@@ -155,10 +155,7 @@ class SuspendedCall:
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
-        """Cancel an abandoned call.
-
-        The call is cancelled before its questions are refused, because a refusal might make the upstream continue.
-        """
+        """Cancel an abandoned call, before its questions are refused: a refusal might make the upstream continue."""
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
             return
@@ -176,11 +173,7 @@ class SuspendedCalls:
     _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
-        """Return whether another call of a client can be suspended.
-
-        If the maximum number of calls is suspended, the new call may replace a call of the client that has the most
-        suspended calls.
-        """
+        """Return whether another call of a client can be suspended, perhaps in place of one of the client with most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
@@ -270,29 +263,19 @@ class Relay:
         return replace(exchange, carried=contents, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
-        """Return the session for a client's requests to an upstream.
-
-        Raises:
-            ToolError: There is no session.
-        """
+        """Return the session for a client's requests to an upstream. Raises `ToolError` if there is none."""
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
             raise upstream.unavailable()
         return await sessions.session_for(exchange)
 
     async def forward(self, upstream: Upstream, method: str, upstream_params: Json, exchange: Exchange) -> Json:
-        """Relay a request and return its result.
+        """Relay a request and return its result, with published URIs. Raises `MCPError` if the request failed.
 
-        `upstream_params` contains the parameters whose values are the upstream's own names or URIs. URIs in the result
-        are replaced by the published ones.
-
-        Raises:
-            MCPError: The request failed.
+        `upstream_params` contains the parameters whose values are the upstream's own names or URIs.
         """
-        params = _own_params(exchange, upstream_params)
-        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
-            result = await self._send(request, exchange)
+            result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, upstream.alias) from None
         return with_links(method, result, partial(self._published_uri, upstream))
@@ -300,11 +283,9 @@ class Relay:
     async def call(
         self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult:
-        """Call a tool.
+        """Call a tool. Raises `ToolError` if the call failed.
 
-        Raises:
-            ToolError: The call failed. If the upstream responded with an error, that error is also in the context's
-                `protocol_errors`.
+        If the upstream responded with an error, that error is also in the context's `protocol_errors`.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -312,16 +293,14 @@ class Relay:
         upstream_params: Json = {"name": name} | (
             {"arguments": dict(arguments)} if "arguments" in exchange.params else {}
         )
-        request = RelayedRequest(
-            upstream,
-            "tools/call",
-            _own_params(exchange, upstream_params),
-            upstream.entry.timeout / 1000,
-            tool.parameter_headers(arguments),
-            f"{upstream.reach} {tool.version}",
-        )
+        headers, target = None, f"{upstream.reach} {tool.version}"
+        if tool.header_names:
+            from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
+
+            headers = mcp_param_headers(tool.header_names, arguments)
         try:
-            result = readable_result(await self._send(request, exchange), is_modern=exchange.is_modern)
+            result = await self._send(upstream, "tools/call", upstream_params, exchange, target, headers)
+            result = readable_result(result, is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -333,9 +312,20 @@ class Relay:
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
-    async def _send(self, request: RelayedRequest, exchange: Exchange) -> Json:
+    async def _send(
+        self,
+        upstream: Upstream,
+        method: str,
+        upstream_params: Json,
+        exchange: Exchange,
+        target: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Json:
         """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
-        upstream = request.upstream
+        params = {**exchange.params, **upstream_params}
+        for name in _NOT_PASSED:
+            params.pop(name, None)
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target, headers)
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
@@ -344,12 +334,10 @@ class Relay:
                 f"sent, so it had no effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
-            if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists
+            if exchange.carried["target"] != target:  # the user agreed to a target that no longer exists
                 raise UpstreamError(STALE)
             login_needed = self._login_needed(upstream, exchange)
-            question = await self.log_in(
-                upstream, login_needed, request.method, exchange, request.target, is_consented=True
-            )
+            question = await self.log_in(upstream, login_needed, method, exchange, target)
             if question is not None:
                 return question
             exchange = exchange.after_login()
@@ -366,16 +354,14 @@ class Relay:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
                 could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
-                if login_needed is None or not could_help or request.method not in _MAY_ASK:
+                if login_needed is None or not could_help or method not in _MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await login_needed.login.is_renewed_elsewhere():
                         continue  # somebody has logged in with the console command
                     login_needed = _more_scopes_needed(login_needed, challenge)
                     await login_needed.login.remember_scopes(challenge)
-                question = await self.log_in(
-                    upstream, login_needed, request.method, exchange, request.target, is_consented=True
-                )
+                question = await self.log_in(upstream, login_needed, method, exchange, target)
                 if question is not None:
                     return question
                 request.slot = None
@@ -393,15 +379,11 @@ class Relay:
         method: str,
         exchange: Exchange,
         target: str = "",
-        *,
-        is_consented: bool = False,
     ) -> Json | None:
-        """Have a person log in, and then reconnect the upstream.
+        """Have a person log in, and then reconnect the upstream. `target` is empty until the user consents to the call.
 
-        Returns a result with the question, or `None` once the login is complete, or if no login is needed.
-
-        Raises:
-            ToolError: The login failed, or nobody can be asked to log in.
+        Returns a result with the question, or `None` once the login is complete, or if no login is needed. Raises
+        `ToolError` if the login failed, or if nobody can be asked to log in.
         """
         logins, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
         if login_needed is None or logins is None or tasks is None:
@@ -409,12 +391,7 @@ class Relay:
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
-            self._login_questions = LoginQuestions(
-                self._seconds,
-                logins.is_local,
-                has_pages=logins.pages is not None,
-                has_replicas=logins.replica.shares_secrets,
-            )
+            self._login_questions = LoginQuestions(self._seconds, logins)
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.reconnect()  # somebody has logged in with the console command
             if not upstream.wants_login:
@@ -422,7 +399,7 @@ class Relay:
             login_needed.rejected_header = upstream.login.latest_header  # this new login was not sufficient either
 
         def seal(state: Json) -> str:
-            state = {**state, "target": target, "consented": is_consented, "logins": count}
+            state = {**state, "target": target, "consented": bool(target), "logins": count}
             return self._seal(method, exchange, {**state, "ours": upstream.is_login_offered})
 
         if logins.has_principals and not login_needed.login.principal:
@@ -573,11 +550,7 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request, and return its result.
-
-        Raises:
-            TimeoutError: The upstream did not read the request in time.
-        """
+        """Send a request, and return its result. Raises `TimeoutError` if the upstream did not read it in time."""
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
@@ -639,10 +612,7 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, state)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
-        """Send a client's log level to the upstreams that the client already uses.
-
-        Other upstreams receive the level when the client starts to use them.
-        """
+        """Send a client's log level to the upstreams that it already uses; others get it when it starts to use them."""
         exchange.choose_level(level)
 
         async def send_level(session: UpstreamSession) -> None:
@@ -674,14 +644,6 @@ def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) ->
     else:
         return LoginNeededError(login, f"requires more scopes ({scopes}) for this call than the login has")
     raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
-
-
-def _own_params(exchange: Exchange, upstream_params: Json) -> Json:
-    """Return the received parameters with the upstream's own names, and without parameters that are not relayed."""
-    params = {**exchange.params, **upstream_params}
-    for name in _NOT_PASSED:
-        params.pop(name, None)
-    return params
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

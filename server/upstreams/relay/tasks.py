@@ -26,6 +26,7 @@ from server.protocol.json_rpc import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     Json,
     MCPError,
+    as_list,
     as_mapping,
 )
 from server.protocol.request_table import RequestContext
@@ -51,10 +52,8 @@ from tools.permissions.permission_policy import Rights
 USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
+# How long a session stays open after the latest report on a task; shorter if the upstream keeps the task for less time
 LONGEST_KEPT_SECONDS = 3_600.0
-"""The longest time for which a session stays open after the latest report on a task. The session stays open for less
-time if the upstream keeps the task for less time.
-"""
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
@@ -120,10 +119,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task without the fields that only one status has.
-
-    `requestState` is removed too, because only a result with questions has it.
-    """
+    """Return a task without the fields that only one status has, and without the `requestState` of its questions."""
     return {key: value for key, value in task.items() if key not in _STATUS_FIELDS}
 
 
@@ -165,10 +161,7 @@ class TaskQuestions:
         return questions
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
-        """Return a client's valid answers, keyed by the upstream's keys.
-
-        The caller adds the keys of delivered answers to `answered_keys`.
-        """
+        """Return a client's valid answers by the upstream's keys; the caller adds delivered ones to `answered_keys`."""
         answers = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in answers.items() if key not in self.answered_keys}
 
@@ -191,10 +184,7 @@ class FollowedTask:
         self.session.task_ends.add(self._end)
 
     async def poll(self) -> Json:
-        """Poll until the task is done, or has questions for its client.
-
-        Returns the questions; empty if the task is done.
-        """
+        """Poll until the task is done, or has questions for its client. Returns the questions; empty if it is done."""
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
             await self._refresh()  # the task was already done when it was created, and the first report has no result
@@ -235,11 +225,7 @@ class FollowedTask:
         self._questions.answered_keys |= answers.keys()
 
     def result(self) -> Json:
-        """Return the result of a finished task.
-
-        Raises:
-            RelayError: There is no result.
-        """
+        """Return the result of a finished task. Raises `RelayError` if there is none."""
         match self.task.get("status"):
             case "completed":
                 return _result_of(self.task)
@@ -318,8 +304,7 @@ class Tasks:
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
 
-        Raises:
-            MCPError: The request failed, or this client has no such task.
+        Raises `MCPError` if the request failed, or if this client has no such task.
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)
@@ -461,10 +446,7 @@ class _TaskStream:
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks.
-
-        When the upstream's stream ends, the client's stream is closed too; the client can open another.
-        """
+        """Have an upstream report tasks. When its stream ends, the client's is closed too; it can open another."""
         by_id = {route.id: route for route in routes}
         reports: dict[str, Json] = {}  # the latest unsent report of each task
         has_reports = asyncio.Event()
@@ -472,10 +454,8 @@ class _TaskStream:
 
         def receive(method: str, params: Json) -> None:
             if method == ACKNOWLEDGED and not ready.is_set():
-                task_ids: Any = as_mapping(params.get("notifications")).get("taskIds")
-                reported_names.extend(
-                    route.name for route in routes if isinstance(task_ids, list) and route.id in task_ids
-                )
+                task_ids = as_list(as_mapping(params.get("notifications")).get("taskIds"))
+                reported_names.extend(route.name for route in routes if route.id in task_ids)
                 self.names.extend(reported_names)
                 limit.deadline = math.inf if reported_names else -math.inf
                 ready.set()

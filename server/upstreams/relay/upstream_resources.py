@@ -13,19 +13,18 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, cast
+from itertools import chain, islice
+from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -42,15 +41,10 @@ logger = logging.getLogger(__name__)
 
 MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching every URI with its scheme
 
-MAX_TEMPLATES = 100
-"""Maximum number of templates per upstream that URIs are compared with. Each further template is treated as matching
-every URI with its scheme.
-"""
-
+MAX_TEMPLATES = 100  # maximum number of templates per upstream to compare URIs with; further ones are treated likewise
+# Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each template
+# is treated as matching every URI with its scheme.
 MAX_COMPARED = 100_000
-"""Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each
-template is treated as matching every URI with its scheme.
-"""
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
@@ -235,11 +229,10 @@ class ResourceRoutes:
         if not owners:
             candidates = [upstream.alias for upstream in self._upstreams if upstream.announces_resources]
             owners = set(candidates) if len(candidates) == 1 else owners
-        if len(owners) > 1:
-            raise SharedUriError(
-                [with_alias(upstream.alias, uri) for upstream in self._upstreams if upstream.alias in owners]
-            )
-        return next((Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners), None)
+        routes = [Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners]
+        if len(routes) > 1:
+            raise SharedUriError([with_alias(route.upstream.alias, uri) for route in routes])
+        return routes[0] if routes else None
 
     def published_uri(self, upstream: Upstream, uri: str, is_compared: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
@@ -272,20 +265,14 @@ class ResourceRoutes:
             uri = as_mapping(item).get("uri")
             return {**item, "uri": with_alias(upstream.alias, uri)} if isinstance(uri, str) else item
 
-        files: Any = skill.get("resources")
-        published_files = list(map(with_published_uri, cast("list[Any]", files))) if isinstance(files, list) else files
-        return (
-            {**with_published_uri(skill), "resources": published_files}
-            if "resources" in skill
-            else with_published_uri(skill)
-        )
+        published_skill: Json = with_published_uri(skill)
+        if files := as_list(skill.get("resources")):
+            return {**published_skill, "resources": list(map(with_published_uri, files))}
+        return published_skill
 
 
 def _may_match(texts: list[str], uri: str) -> bool:
-    """Return whether a template may match a URI.
-
-    A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
-    """
+    """Return whether a URI consists of a template's literal parts in order, with other text in between."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -303,9 +290,8 @@ def _may_match(texts: list[str], uri: str) -> bool:
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
     """Return a skill's URIs (SEP-2640): its own, those of the files that it names, and those of their folders."""
-    files: Any = skill.get("resources")
-    items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
-    uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
+    items = [skill, *as_list(skill.get("resources"))]
+    uris = [uri for item in items if isinstance(uri := as_mapping(item).get("uri"), str)]
     root = uris[0].removesuffix(_MAIN_FILE) if uris else ""
     folders: dict[str, None] = {}
     for uri in uris:
@@ -316,10 +302,6 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
             folders[folder] = None
             folder = folder.rpartition("/")[0]
     return list(dict.fromkeys((*uris, *folders)))
-
-
-class TooManyWatchedError(Exception):
-    """The client already watches the maximum number of resources."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -351,10 +333,7 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, on_lost: Callable[[str], None]) -> None:
-        """Subscribe at the upstream. Raises the upstream's error.
-
-        `on_lost` is called with the alias when the session with the subscription is lost.
-        """
+        """Subscribe at the upstream, or raise its error. `on_lost` is called with the alias if the session is lost."""
         stream = None
         if session.era.is_modern:
             # Use the single stream of the listing session, unless that session is already lost, because its `on_lost`
@@ -397,27 +376,24 @@ class Watching:
         notified.
         """
         self._relay = relay
+        self._pool = relay.pool
         self._bus = bus
-        self._tasks: TaskGroup | None = None
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
         self._renewing: set[str] = set()
         self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
-
-    def start(self, tasks: TaskGroup) -> None:
-        self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
         """Record that a resource has changed, for all clients or only for the client with the key `session_key`.
 
         Repeated changes before the next notification are reported only once.
         """
-        if self._tasks is None or len(self.pending_updates) >= MAX_UPDATED:
+        if self._pool.tasks is None or len(self.pending_updates) >= MAX_UPDATED:
             return
         self.pending_updates[upstream.alias, uri, session_key] = None
         if not self._is_notifying:
             self._is_notifying = True
-            self._tasks.start_soon(self._send_updates)
+            self._pool.tasks.start_soon(self._send_updates)
 
     async def _send_updates(self) -> None:
         async def notify(watch: Watch) -> None:
@@ -446,7 +422,7 @@ class Watching:
         if client is None or any(watch.is_active for watch in old_watches):
             return
         if not old_watches and len(self._watches_of(exchange)) >= MAX_WATCHED:
-            raise TooManyWatchedError
+            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one first.")
         if id(exchange.connection) not in self._connections:
             # Add the callback only once per connection, because the connection keeps callbacks until it is closed.
             self._connections.add(id(exchange.connection))
@@ -463,8 +439,7 @@ class Watching:
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
         """Watch resources until the context exits; refusals by an upstream are only logged.
 
-        The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
-        changes.
+        The subscriptions start concurrently. Slow ones are not awaited: the stream also reports other changes.
         """
         watches: list[Watch] = []
         scope = anyio.CancelScope()
@@ -486,8 +461,8 @@ class Watching:
 
         try:
             jobs = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
-            if jobs and self._tasks is not None:
-                is_late = not await bounded_gather(self._tasks, jobs, scope)
+            if jobs and self._pool.tasks is not None:
+                is_late = not await bounded_gather(self._pool.tasks, jobs, scope)
             yield
         finally:
             scope.cancel()
@@ -495,7 +470,7 @@ class Watching:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
-        if self._relay.pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
+        if self._pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
             # The upstream's only change stream uses the login of this machine's user, not the client's personal login.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
@@ -524,9 +499,9 @@ class Watching:
 
         While a subscription is being renewed, the client may have two subscriptions to the same resource.
         """
-        watches = [watch for watches in self._watches.values() for watch in watches]
+        watches = self._all_watches()
         if route is not None:
-            watches = self._watches.get((route.upstream.alias, route.uri), [])
+            watches = self._watches.get((route.upstream.alias, route.uri), ())
         return [watch for watch in watches if watch.exchange.connection is exchange.connection]
 
     def _forget(self, exchange: Exchange) -> None:
@@ -535,25 +510,22 @@ class Watching:
             self._end(watch)
 
     def _on_lost(self, alias: str) -> None:
-        if self._tasks is not None and alias not in self._renewing and self._lost_watches(alias):
+        if self._pool.tasks is not None and alias not in self._renewing and self._lost_watches(alias):
             self._renewing.add(alias)
-            self._tasks.start_soon(self._renew, alias)
+            self._pool.tasks.start_soon(self._renew, alias)
 
     def _lost_watches(self, alias: str) -> list[Watch]:
-        return [
-            watch
-            for (owner, _), watches in self._watches.items()
-            if owner == alias
-            for watch in watches
-            if watch.is_lost
-        ]
+        return [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+
+    def _all_watches(self) -> Iterator[Watch]:
+        return chain.from_iterable(self._watches.values())
 
     async def _renew(self, alias: str) -> None:
         """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
         pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
             while lost_watches := self._lost_watches(alias):
-                upstream = self._relay.pool.by_alias.get(alias)
+                upstream = self._pool.by_alias.get(alias)
                 if upstream is None:
                     log.info(
                         "resources of upstream %s are no longer watched, because the upstream is no longer used", alias

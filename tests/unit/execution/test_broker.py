@@ -216,7 +216,8 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
 async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setblocking(False)
-    connection = SupervisorHandle(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
+    pool = supervisor_pool.SupervisorPool(by_group=False, is_shared=False)
+    connection = SupervisorHandle(ours, ResourceLimits(), pool)
     with theirs:
         theirs.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:

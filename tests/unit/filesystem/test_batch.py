@@ -87,7 +87,7 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     location = context.workspace.at(path)
     with context.workspace.open_file(location) as opened:
         wanted = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
-        alone = content_of(opened, location, read_beginning(opened, location), wanted, context.media)
+        alone = content_of(opened, location, *read_beginning(opened, location), wanted, context.media)
         identity = identity_of(opened.info)
     [part] = alone.parts
     assert isinstance(part, TextPart)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tables import each_of
-from tools.builtin.edit import EditTool
+from tools.builtin.edit import EditTool, WriteFileTool
 from tools.builtin.read_file import ReadFileTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult, package
@@ -310,5 +310,7 @@ def test_any_bytes_get_some_text(data: bytes) -> None:
     ],
 )
 def test_encodings_are_found_by_any_of_their_names(name: str, published: str | None) -> None:
-    found = encoding_named(name)
-    assert (found.name if found is not None else None) == published
+    found = None
+    with suppress(ToolError):
+        found = encoding_named(name).name
+    assert found == published

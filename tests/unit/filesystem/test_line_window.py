@@ -69,7 +69,7 @@ def test_past_the_end_there_is_nothing_but_the_total(offset: int) -> None:
 def test_a_long_line_is_cut_and_marked_and_keeps_its_ending() -> None:
     found = take(f"{'é' * 50}\r\nshort\r\n".encode(), 0, 10, Limits(line_chars=20))
     assert found.text == f"{'é' * 20}{CUT_MARK}\r\nshort\r\n"
-    assert found.shortened
+    assert found.first_truncated == 0
     assert found.is_decodable
 
 
@@ -211,4 +211,4 @@ def test_the_end_of_a_line_without_end_is_not_looked_for(monkeypatch: pytest.Mon
     data = b"short\n" + b"x" * 4 * BLOCK + b"\nlast\n"
     found = take(data, 0, 10, Limits())
     assert found.text == "short\n" + "x" * 2_000 + CUT_MARK
-    assert (found.count, found.reaches_end, found.shortened) == (2, False, True)
+    assert (found.count, found.reaches_end, found.first_truncated) == (2, False, 1)

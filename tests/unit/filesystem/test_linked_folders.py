@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.find_files import GlobTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
@@ -124,8 +123,7 @@ def test_links_in_a_circle_are_followed_so_many_times_at_most(linked: Path, cont
         (linked / "sub" / name).symlink_to("..")
     walk = Walk(context.workspace, Filters(links=True), Deadline(context.signal, 30))
     start = context.workspace.locate(".")
-    position = compile_glob("**/{a,b,c,d,e,f,g,h,linkdir}/**/{a,b,c}/**", ignore_case=False).start()
-    assert position is not None
+    position = compile_glob("**/{a,b,c,d,e,f,g,h,linkdir}/**/{a,b,c}/**", ignore_case=False).start
     walked = [folder.path for folder, wanted in walk.through_links(start, position) if [*walk.files(folder, wanted)]]
     assert len(walked) <= MAX_LINKED + 1
     assert "only 100 symlinks to folders were followed" in " ".join(walk_notes(walk))

@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
@@ -25,17 +25,9 @@ from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # how many entries are processed between checks for cancellation
-# Maximum number of symlinks to resolve before sorting, so that symlinks to folders are sorted with the folders. If a
-# folder has more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds
-# if somebody has made it slow on purpose.
+# Maximum number of symlinks to resolve before sorting. If a folder has more, all of them are sorted with the files.
+# Resolving a symlink takes microseconds, but milliseconds if somebody has made it slow on purpose.
 MAX_SORTED_LINKS = 500
-
-
-class _ListedLink(NamedTuple):
-    # `directory` or `file`, like the target; `link` if the target is of another kind, missing or outside the workspace
-    type: str
-    target: Location | None = None  # the target, if it is a file
-    note: str = ""  # a remark on the entry
 
 
 def list_folder(
@@ -49,10 +41,7 @@ def list_folder(
     limit: int,
     signal: AbortSignal,
 ) -> ToolResult:
-    """List a folder. Blocking.
-
-    `ignore` contains patterns for names to omit; only `*` and `?` are special in them.
-    """
+    """List a folder. Blocking. In the `ignore` patterns for names to omit, only `*` and `?` are special."""
     location = workspace.locate(path, by_look=True)
     if agent:
         refuse_hidden(workspace, location, "listed", own_files=False)
@@ -75,11 +64,9 @@ def list_folder(
                     hidden_by = scope.hidden_among(batch, is_folder=is_folder)
                     hidden_counts.update(hidden_by.values())
                     visible_names += [name for name in batch if name not in hidden_by] if hidden_by else batch
-                return (
-                    visible_names
-                    if ignore_match is None
-                    else [name for name in visible_names if not ignore_match(name)]
-                )
+                if ignore_match is not None:
+                    visible_names = [name for name in visible_names if not ignore_match(name)]
+                return visible_names
 
             folders, special_files = visible(present.folders, is_folder=True), frozenset(visible(present.others))
             links = dict.fromkeys(visible(present.links))
@@ -87,13 +74,9 @@ def list_folder(
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
             # Sort folders first, then by name without regard to case.
-            folder_links = {name for name, link in links.items() if link is not None and link.type == "directory"}
+            folder_links = {name for name, link in links.items() if link is not None and link[0] == "directory"}
             folders += folder_links
-            non_folders = [
-                *visible(present.files),
-                *(name for name in links if name not in folder_links),
-                *special_files,
-            ]
+            non_folders = [*visible(present.files), *(links.keys() - folder_links), *special_files]
             total, end = len(folders) + len(non_folders), offset + limit
             order = [*_first(folders, end), *_first(non_folders, max(0, end - len(folders)))]
 
@@ -106,10 +89,11 @@ def list_folder(
                 size = target = None
                 if name in links:
                     signal.raise_if_aborted()
-                    link, leads_to = links[name] or _follow(workspace, location, name), folder.link_target(name)
-                    type_, target = link.type, sendable_name(leads_to)
-                    line += f" -> {shown_whole_path(leads_to)}{link.note}"
-                    size = workspace.size_of(link.target) if link.target is not None else None
+                    type_, file, remark = links[name] or _follow(workspace, location, name)
+                    leads_to = folder.link_target(name)
+                    target = sendable_name(leads_to)
+                    line += f" -> {shown_whole_path(leads_to)}{remark}"
+                    size = workspace.size_of(file) if file is not None else None
                 elif number < len(folders):
                     type_ = "directory"
                 elif name in special_files:
@@ -124,16 +108,14 @@ def list_folder(
                 room -= len(line)
                 lines.append(line)
                 entries.append({"name": json_name, "type": type_, "size": size, "target": target})
-    except NotADirectoryError:
-        kind = workspace.kind_of(location)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        kind = workspace.kind_of(location) if isinstance(error, NotADirectoryError) else None
         if kind is None:
             raise missing_path_error(workspace, location, signal, folders=True) from None
         problem = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
             problem = "not a folder but a device, pipe or socket; these are never opened."
         raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {problem}") from None
-    except FileNotFoundError:
-        raise missing_path_error(workspace, location, signal, folders=True) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
@@ -159,24 +141,22 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least the first `count` names in order, ignoring case.
-
-    If `count` is less than an eighth of the number of names (rounded down), returns and sorts only those.
-    """
+    """Return at least the first `count` names in order, ignoring case. A heap is faster for a few of many names."""
     sort_count = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(sort_count, names, key=lambda name: (name.casefold(), name))
 
 
-def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:
+def _follow(workspace: Workspace, folder: Location, name: str) -> tuple[str, Location | None, str]:
+    """Return the type of a symlink (its target's, if it can be used), its target if that is a file, and a remark."""
     try:
         target = workspace.locate(os.path.join(folder.name, name))
     except PathNotInWorkspaceError:
-        return _ListedLink("link", note=" (leads outside the workspace)")
+        return "link", None, " (leads outside the workspace)"
     except ToolError:
-        return _ListedLink("link", note=" (broken link)")
+        return "link", None, " (broken link)"
     kind = workspace.kind_of(target)
     if kind is PathKind.FOLDER:
-        return _ListedLink("directory")
+        return "directory", None, ""
     if kind is PathKind.FILE:
-        return _ListedLink("file", target)
-    return _ListedLink("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
+        return "file", target, ""
+    return "link", None, " (not a regular file)" if kind is PathKind.OTHER else " (broken link)"

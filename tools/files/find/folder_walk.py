@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from tools.contract.limits import Deadline
@@ -27,48 +28,41 @@ class Selection(Protocol):
     """The files that a walk is looking for, as seen from one folder."""
 
     # The wanted files of this folder
-    def select(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str], /) -> list[str]: ...
 
     # The selection in a subfolder; `None` if nothing in it is wanted
-    def enter(self, name: str) -> Selection | None: ...
+    def enter(self, name: str, /) -> Selection | None: ...
 
     # Like `enter`, for a symlink to a folder, which is followed only if the pattern names it
-    def enter_link(self, name: str) -> Selection | None: ...
+    def enter_link(self, name: str, /) -> Selection | None: ...
 
 
 class Everything:
-    def select(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str], /) -> list[str]:
         return names
 
-    def enter(self, name: str) -> Selection | None:
-        del name
+    def enter(self, _name: str, /) -> Selection | None:
         return self
 
-    def enter_link(self, name: str) -> Selection | None:
-        del name
+    def enter_link(self, _name: str, /) -> Selection | None:
         return None
 
 
 class Exclusion(Protocol):
-    """The entries to leave out, as seen from one folder.
-
-    Implemented by `tools.files.find.glob_search.PatternPosition`.
-    """
+    """The entries to leave out, as seen from one folder."""
 
     # The excluded files of this folder
-    def select(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str], /) -> list[str]: ...
 
     # Whether a folder and all its contents are excluded
-    def covers(self, name: str) -> bool: ...
+    def covers(self, name: str, /) -> bool: ...
 
     # The exclusion in a subfolder; `None` if nothing more is excluded
-    def enter(self, name: str) -> Exclusion | None: ...
+    def enter(self, name: str, /) -> Exclusion | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedSelection:
-    """A selection minus an exclusion."""
-
     selection: Selection
     exclusion: Exclusion
 
@@ -129,12 +123,10 @@ class Walk:
         Each folder comes with its selection. Request the next folder only after the walk of the previous one is
         complete. Loops are detected.
         """
-        pending = dict.fromkeys([(start, selection)])
+        pending = deque([(start, selection)])
         seen = {(start.path, selection)}
         while pending:
-            folder, folder_selection = next(iter(pending))
-            del pending[folder, folder_selection]
-            yield folder, folder_selection
+            yield pending.popleft()
             for target, target_selection in self._link_targets:
                 if (target.path, target_selection) in seen:
                     continue
@@ -142,7 +134,7 @@ class Walk:
                     self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
                     return
                 seen.add((target.path, target_selection))
-                pending[target, target_selection] = None
+                pending.append((target, target_selection))
             self._link_targets.clear()
 
     def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:
@@ -167,9 +159,8 @@ class Walk:
                         scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dot_names))
                     for name in links:
                         if (link_selection := folder_selection.enter_link(name)) is not None:
-                            self._follow(
-                                scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), link_selection
-                            )
+                            folder_name = os.path.join(start.name, prefix.replace("/", os.sep))
+                            self._follow(scope, name, folder_name, link_selection)
                         elif not self.has_passed_links:
                             self.has_passed_links = folder_selection.enter(name) is not None
                     for names, are_links in ((files, False), (links if filters.links else [], True)):
@@ -201,19 +192,16 @@ class Walk:
         """Return the subfolders to walk, in reverse order."""
         subfolders: list[tuple[str, str, IgnoreScope, Selection]] = []
         for batch in self._batches(folders):
-            subselections = {
-                name: subselection for name in batch if (subselection := selection.enter(name)) is not None
-            }
+            subselections = {name: inside for name in batch if (inside := selection.enter(name)) is not None}
             excluded_names = self.filters.folders.intersection(subselections)
             self.folders_excluded.update(excluded_names)
-            hidden_names = scope.hidden_among(
-                [name for name in subselections if name not in excluded_names], is_folder=True
-            )
+            other_names = [name for name in subselections if name not in excluded_names]
+            hidden_names = scope.hidden_among(other_names, is_folder=True)
             self.hidden_counts.update(hidden_names.values())
             subfolders += (
-                (base + name, f"{prefix}{name}/", scope, subselection)
-                for name, subselection in subselections.items()
-                if name not in excluded_names and name not in hidden_names
+                (base + name, f"{prefix}{name}/", scope, subselections[name])
+                for name in other_names
+                if name not in hidden_names
             )
         subfolders.sort(key=lambda folder: folder[1], reverse=True)
         return subfolders
@@ -225,10 +213,8 @@ class Walk:
             target = self.workspace.locate(os.path.join(folder, name))
         except PathNotInWorkspaceError:
             if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
-                display_path = shown_whole_path(os.path.join(folder, name))
-                self.refusals.append(
-                    f"The symlink {display_path} was not followed, because it leads outside the workspace."
-                )
+                path = shown_whole_path(os.path.join(folder, name))
+                self.refusals.append(f"The symlink {path} was not followed, because it leads outside the workspace.")
             return
         except ToolError:
             return
@@ -241,11 +227,8 @@ class Walk:
                 self.hidden_counts[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks whether a path relative to a folder exists.
-
-        A pattern may need a great many checks, and symlinks make each one slow. Once the time is up, the function
-        returns False.
-        """
+        """Return a function that checks whether a path relative to a folder exists; False once the time is up."""
+        # A pattern may need a great many checks, and symlinks make each one slow.
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
@@ -254,7 +237,6 @@ class Walk:
         return self.timed_out
 
     def _visible_names(self, names: list[str], selection: Selection, scope: IgnoreScope) -> list[str]:
-        """Return the files of a folder that are wanted and not hidden."""
         visible: list[str] = []
         for batch in self._batches(names):
             selected_names = selection.select(batch)
@@ -336,14 +318,9 @@ def list_page(
 
     Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """
-    shown_count = len(lines)
-    if len("\n".join((*head, *lines)).encode("utf-8", "replace")) >= MAX_TEXT_BYTES:
-        room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
-        for number, line in enumerate(lines):
-            room -= len(line.encode("utf-8", "replace")) + 1
-            if room < 0 and number:
-                shown_count = number
-                break
+    sizes = accumulate(len(line.encode("utf-8", "replace")) + 1 for line in (*head, *lines))
+    fitting_count = sum(size <= MAX_TEXT_BYTES for size in sizes) - len(head)
+    shown_count = min(len(lines), max(1, fitting_count))
     text = [*head, *lines[:shown_count]]
     if total and not shown_count:
         text.append(f"(offset {offset} is past the end)")

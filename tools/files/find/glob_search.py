@@ -1,7 +1,4 @@
-"""`glob`: compiles patterns, and finds the files that match.
-
-Patterns from models are compiled into matchers, which a walk applies folder by folder. The patterns of other tools are
-also compiled here.
+"""`glob`: compiles patterns, also those of other tools, into matchers that a walk applies folder by folder.
 
 Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a pattern begins
 with an existing path, that part is taken literally, so `app/[id]/(group)/page.tsx` finds the file with this path.
@@ -40,10 +37,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`. Braces without a comma or a range are literal.
-
-    Raises a `PatternRefusedError` if the expansion is too large.
-    """
+    """Expand `{a,b}` and `{1..3}`; other braces are literal. `PatternRefusedError` if the result is too large."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []
@@ -63,8 +57,7 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For the whole pattern and each open pair of braces: the finished choices, and the current choice as expanded so
-    # far.
+    # For the whole pattern and each open pair of braces: the finished choices, and the current choice so far
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
@@ -114,7 +107,6 @@ _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
 Names = Callable[[str], bool]  # tests a name, or a path with several components
 
 
-@dataclass(frozen=True, slots=True)
 class _PatternTree:
     """`**`: any number of folders."""
 
@@ -138,13 +130,9 @@ _Step = Names | _PatternTree
 class PatternPosition:
     """The position of a folder in a pattern, with the possible next steps. Equivalent folders share one position."""
 
-    # The possible next steps: the matcher of each, the number of the step after it, and whether it is the last step
+    # The possible next steps: the matcher of each, its number, and whether it is the last step
     steps: tuple[tuple[_Step, int, bool], ...]
     pattern: PathPattern  # the pattern that the steps belong to
-
-    def accepts(self, name: str) -> bool:
-        """Return True if a file with this name in the folder matches the pattern."""
-        return bool(self.select([name]))
 
     def select(self, names: list[str]) -> list[str]:
         last = [step for step, _, is_last in self.steps if is_last]
@@ -158,12 +146,12 @@ class PatternPosition:
     def enter(self, name: str) -> PatternPosition | None:
         """Return the position of a subfolder, or `None` if nothing in it can match."""
         numbers: set[int] = set()
-        for step, next_number, _ in self.steps:
+        for step, number, _ in self.steps:
             if isinstance(step, _PatternTree):
-                numbers.update(self.pattern.reachable(next_number - 1))
+                numbers.update(self.pattern.reachable(number))
             elif step(name):
-                numbers.update(self.pattern.reachable(next_number))
-        return self.pattern.position(frozenset(numbers))
+                numbers.update(self.pattern.reachable(number + 1))
+        return self.pattern.position(frozenset(numbers)) if numbers else None
 
     def enter_link(self, name: str) -> PatternPosition | None:
         """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
@@ -173,21 +161,15 @@ class PatternPosition:
     @property
     def leads_to_links(self) -> bool:
         """True if the rest of the pattern names a folder, which may be a symlink."""
-        return any(
-            next_number - 1 <= self.pattern.last_named_folder(next_number - 1) for _, next_number, _ in self.steps
-        )
+        return any(number <= self.pattern.last_named_folder(number) for _, number, _ in self.steps)
 
     def covers(self, name: str) -> bool:
-        """Return True if a folder with this name, or everything in it, matches.
-
-        A walk skips a folder that an exclusion covers.
-        """
-        if self.accepts(name):
+        """Return True if a folder with this name, or everything in it, matches. A walk then skips the folder."""
+        if self.select([name]):
             return True
         position = self.enter(name)
-        return position is not None and any(
-            is_last and isinstance(step, _PatternTree) for step, _, is_last in position.steps
-        )
+        steps = position.steps if position is not None else ()
+        return any(is_last and isinstance(step, _PatternTree) for step, _, is_last in steps)
 
 
 class PathPattern:
@@ -206,10 +188,7 @@ class PathPattern:
         for steps in alternatives:
             first_numbers.append(len(self._steps))
             self._steps += [*steps, None]
-        self._starts = frozenset(number for first in first_numbers for number in self.reachable(first))
-
-    def start(self) -> PatternPosition | None:
-        return self.position(self._starts)
+        self.start = self.position(frozenset(number for first in first_numbers for number in self.reachable(first)))
 
     def last_named_folder(self, number: int) -> int:
         """Return the number of the last step that names a folder, in the alternative that contains step `number`.
@@ -228,23 +207,21 @@ class PathPattern:
                 return
             number += 1
 
-    def position(self, numbers: frozenset[int]) -> PatternPosition | None:
+    def position(self, numbers: frozenset[int]) -> PatternPosition:
         """Return the position with these next steps; equal sets of steps share one position."""
-        if not numbers:
-            return None
         if numbers not in self._positions:
-            steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
-            next_steps = tuple((step, next_number, is_last) for step, next_number, is_last in steps if step is not None)
+            steps = ((self._steps[number], number, self._steps[number + 1] is None) for number in sorted(numbers))
+            next_steps = tuple((step, number, is_last) for step, number, is_last in steps if step is not None)
             self._positions[numbers] = PatternPosition(next_steps, self)
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
         """Return True if a file matches. `path` is its relative path, with forward slashes."""
         *folders, name = path.split("/")
-        position = self.start()
+        position: PatternPosition | None = self.start
         for folder in folders:
             position = position and position.enter(folder)
-        return position is not None and position.accepts(name)
+        return position is not None and bool(position.select([name]))
 
 
 def compile_patterns(
@@ -264,10 +241,9 @@ def compile_patterns(
 
     def literal_parts(parts: Sequence[str]) -> int:
         """Return how many leading parts name something that exists."""
-        indexes = range(len(parts) if exists is not None else 0)
-        return next(
-            (index for index in indexes if exists is None or not exists("/".join(parts[: index + 1]))), len(indexes)
-        )
+        if exists is None:
+            return 0
+        return next((n for n in range(len(parts)) if not exists("/".join(parts[: n + 1]))), len(parts))
 
     alternatives: list[list[_Step]] = []
     for pattern in patterns:
@@ -306,15 +282,11 @@ def glob_hint(pattern: str) -> str:
         reason = "alternatives are written in braces"
     parts = [part for part in _SEVERAL.split(_BRACED.sub("", suggestion)) if part]
     if len(parts) > 1:
-        suggestion, reason = (
-            f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}",
-            "several patterns go in braces",
-        )
+        suggestion = f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}"
+        reason = "several patterns go in braces"
     if "\\" in suggestion and os.sep != "\\":
-        suggestion, reason = (
-            suggestion.replace("\\", "/"),
-            "a slash separates folders, and a backslash makes a character literal",
-        )
+        suggestion = suggestion.replace("\\", "/")
+        reason = "a slash separates folders, and a backslash makes a character literal"
     return f"In a glob, {reason}. Did you mean '{one_line(suggestion)}'?" if reason else ""
 
 
@@ -451,10 +423,7 @@ def find_files(
     older: list[str] = []
     try:
         for start, path_pattern in zip(starts, patterns, strict=True):
-            position = path_pattern.start()
-            if position is None:
-                continue
-            for folder, selection in walk.through_links(start, position):
+            for folder, selection in walk.through_links(start, path_pattern.start):
                 base = os.path.join(folder.name, "")
                 for relative_path, is_link, info in walk.files(folder, selection, roots):
                     if info is None:
@@ -495,9 +464,8 @@ def find_files(
         if walk.has_passed_links:
             head.append("Symlinks to folders are followed only if the pattern names them.")
     page = files[offset : offset + limit]
-    text, shown_count, next_offset = list_page(
-        head, [shown_whole_path(file_path) for file_path in page], offset, total, "file"
-    )
+    lines = [shown_whole_path(file_path) for file_path in page]
+    text, shown_count, next_offset = list_page(head, lines, offset, total, "file")
     notes = walk_notes(walk)
     if notes:
         text += ["", " ".join(notes)]

@@ -1,15 +1,14 @@
 """Suggests paths: completions of a path that is being typed, and existing paths in place of a missing one.
 
-A path that is being typed is completed with entries of one folder, or with files anywhere inside it. To complete an
-entry's name, only that one folder is listed, however large the tree below it is. If a few characters are typed without
-a folder, files whose names contain them are searched for in the whole tree.
+A path that is being typed is completed with entries of one folder, which alone is listed, or with files anywhere inside
+it whose names contain a few characters.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
 If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
 the root, except for ignored entries, excluded folders and nested roots. Paths that are forbidden, hidden from agents or
 outside the workspace are never suggested.
 
-Completions and suggestions have their own time limits. When the time is up, the paths found so far are returned.
+When the time for one of these is up, the paths found so far are returned.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import unquote
 
 from tools.contract.limits import AbortSignal, Deadline
@@ -50,15 +50,11 @@ class TypedPath:
 
 
 def typed_paths(line: str) -> list[TypedPath]:
-    """Return all paths in a line, except empty ones."""
     return [item for item in _scan(line) if item.path]
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line.
-
-    If the line is empty, or ends with a separator outside quotes and escapes, the path is empty.
-    """
+    """Return the path being typed at the end of a line; empty after a separator outside quotes and escapes."""
     return [TypedPath("", len(line)), *_scan(line)][-1]
 
 
@@ -154,15 +150,12 @@ def entries_that_start_with(
 class _NameContains(Everything):
     text: str  # in lower case
 
-    def select(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str], /) -> list[str]:
         return [name for name in names if self.text in name.casefold()]
 
 
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files inside a folder whose base names contain `text`, without regard to case.
-
-    Names that begin with the text come first, then the least deeply nested files.
-    """
+    """Return files in a folder whose base names contain `text` in any case: first at the beginning, then by depth."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     paths, folded_text = list[str](), text.casefold()
@@ -203,7 +196,6 @@ def missing_path_error(
     advice: str = "",  # a last sentence, after a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
 ) -> ToolError:
-    """Return the error for a missing path, with suggestions."""
     suggestion = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(code, f"'{location.shown}' does not exist{consequence}.{suggestion}{advice}")
 
@@ -251,8 +243,7 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
             continue
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
-    # Reads accept a unique look-alike without asking, so these suggestions matter only for changes and for paths with
-    # several look-alikes.
+    # Reads accept a unique look-alike without asking, so this matters only for changes, or if there are several.
     look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
@@ -319,18 +310,15 @@ class _Ranking:
         self._folder, _, self._name = _key(wanted_path).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
         self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
-        self._likeness: dict[str, float] = {}
+        self._likeness = cache(self._likeness_of)
         self._rated: dict[str, float] = {}
 
     def add(self, path: str) -> None:
         folder, _, name = _key(path).rpartition("/")
-        if name not in self._likeness:
-            self._likeness[name] = self._likeness_of(name)
-        likeness = self._likeness[name]
+        likeness = self._likeness(name)
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, or is the end of
-        # the wanted folder's path.
+        # The wanted folder is best. Next come folders whose path ends with the wanted folder's, or is the end of it.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import NamedTuple
 
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -16,15 +15,7 @@ from tools.files.path_opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import CharRange, LineRequest, Reading, Source, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
-from tools.files.text_encodings import (
-    SNIFFED_BYTES,
-    UTF_8,
-    count_lines,
-    eol_style,
-    has_short_lines,
-    marked_encoding,
-    shown_text,
-)
+from tools.files.text_encodings import UTF_8, count_lines, eol_style, has_short_lines, marked_encoding, shown_text
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
@@ -34,18 +25,13 @@ MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"
 
 
-class Beginning(NamedTuple):
-    head: bytes  # the first bytes; the whole file if it is smaller than `HEAD_BYTES`
-    type: FileType  # the file type that these bytes indicate
-
-
-def read_beginning(file: OpenedFile, location: Location) -> Beginning:
-    """Read the beginning of a file and detect its type, before deciding whether to read all of it."""
+def read_beginning(file: OpenedFile, location: Location) -> tuple[FileType, bytes]:
+    """Return the type of a file and its first `HEAD_BYTES` bytes, before deciding whether to read all of it."""
     try:
         head = file.head(HEAD_BYTES)
     except OSError as error:
         raise explain(error, location.shown) from None
-    return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
+    return detect(head, location.path), head
 
 
 def read_path(
@@ -78,8 +64,9 @@ def read_path(
             raise missing_path_error(workspace, location, signal) from None
         raise
     with file:
-        beginning = read_beginning(file, location)
-        reading = read(file, location, beginning, request, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
+        file_type, head = read_beginning(file, location)
+        page_range = Pages.parse(pages) if pages else ALL_PAGES
+        reading = read(file, location, file_type, head, request, media, pages=page_range)
     if reads is not None:
         reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
     notes: list[str] = []
@@ -98,14 +85,15 @@ def read_path(
 def read(
     file: OpenedFile,
     location: Location,
-    beginning: Beginning,
+    file_type: FileType,
+    head: bytes,
     request: LineRequest,
     media: MediaHandling,
     *,
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read an opened file whose beginning `read_beginning` has read. Blocking: call it in a worker thread.
+    """Read an opened file, after `read_beginning`. Blocking: call it in a worker thread.
 
     Memory use is limited: large UTF-8 text is streamed, media above 3 MB are returned as a resource link, and another
     process extracts the text of a PDF. For a PDF, the lines in `request` are counted within the text of `pages`. An
@@ -115,17 +103,17 @@ def read(
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
             64 MB, `invalid_tool_params` for a page that a PDF does not have, `cancelled`.
     """
-    kind, size = beginning.type.kind, file.info.st_size
+    kind, size = file_type.kind, file.info.st_size
     if kind is not FileKind.TEXT:
         may_block()
     try:
         if kind is FileKind.PDF:
             return read_pdf(file, location, media, request, pages=pages, seconds=pdf_seconds)
         if kind not in TEXT_KINDS:
-            return Reading(media_parts(file, location, beginning.type, media, request.signal), kind, is_text=False)
+            return Reading(media_parts(file, location, file_type, media, request.signal), kind, is_text=False)
         is_notebook, data = kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES, b""
         if is_notebook or size <= HASHED_BYTES:
-            data = beginning.head if len(beginning.head) == size < HEAD_BYTES else file.whole(request.signal)
+            data = head if len(head) == size < HEAD_BYTES else file.whole(request.signal)
         if is_notebook and (text := render(data)) is not None:
             line_window = window(Source.from_bytes(text.encode("utf-8", "replace")), request)
             sha256 = hashlib.sha256(data).hexdigest()
@@ -134,14 +122,14 @@ def read(
             reading = _read_text(data, request)
             reading.content = data
         else:
-            reading = _read_large_text(file, location, beginning, request)
+            reading = _read_large_text(file, location, head, request)
         return reading if kind is FileKind.TEXT else replace(reading, kind=kind)
     except OSError as error:
         raise explain(error, location.shown) from None
 
 
-def _read_large_text(file: OpenedFile, location: Location, beginning: Beginning, request: LineRequest) -> Reading:
-    size, encoding = file.info.st_size, marked_encoding(beginning.head) or UTF_8
+def _read_large_text(file: OpenedFile, location: Location, head: bytes, request: LineRequest) -> Reading:
+    size, encoding = file.info.st_size, marked_encoding(head) or UTF_8
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
@@ -155,7 +143,7 @@ def _read_large_text(file: OpenedFile, location: Location, beginning: Beginning,
     if not line_window.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
         return _read_text(file.whole(request.signal), request)
     reading = reading_of(line_window, encoding, request.limits)
-    if reading.start != 1 or not line_window.reaches_end or line_window.shortened:
+    if reading.start != 1 or not line_window.reaches_end or reading.shortened:
         return reading
     digest = hashlib.sha256()
     for block in file.blocks(request.signal):
@@ -184,10 +172,7 @@ def _read_text(data: bytes, request: LineRequest) -> Reading:
                 sha256=sha256,
                 eol=eol,
             )
-    notes: list[str] = []
-    if decoded.note:
-        notes.append(
-            f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {decoded.note}."
-        )
-    reading = reading_of(window(Source.from_bytes(decoded.body), request), encoding, limits, notes)
+    note = f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {decoded.note}."
+    line_window = window(Source.from_bytes(decoded.body), request)
+    reading = reading_of(line_window, encoding, limits, [note] if decoded.note else [])
     return replace(reading, eol=eol, sha256=sha256, is_guess=bool(decoded.note))

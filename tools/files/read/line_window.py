@@ -54,10 +54,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, or fewer at the end of the file.
-
-        Reads again if needed, because one unbuffered read may return fewer bytes.
-        """
+        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so it may be repeated."""
         self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
@@ -90,17 +87,11 @@ class LineIndex:
     """The number of line endings from the beginning of the file to the end of each step."""
 
     counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never modified
-    is_complete: bool = False  # whether the last step reaches the end of the file
-    ends_open: bool = False  # whether the file ends with a line that has no line ending
+    total: int | None = None  # the number of lines in the file, if the last step reaches its end
 
     @property
     def ending_count(self) -> int:
         return self.counts[-1] if self.counts else 0
-
-    @property
-    def total(self) -> int | None:
-        """The number of lines in the file, if all were counted."""
-        return self.ending_count + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
         """Continue counting until `endings` line endings are counted, the file ends, or `SOUGHT_BYTES` have been read.
@@ -108,7 +99,7 @@ class LineIndex:
         Returns the resulting index; this index is not changed. If `endings` is `None`, the number of line endings is
         not limited.
         """
-        if self.is_complete or (endings is not None and self.ending_count >= endings):
+        if self.total is not None or (endings is not None and self.ending_count >= endings):
             return self
         counts, running_total, last = self.counts[:], self.ending_count, b""
         max_steps = len(counts) + SOUGHT_BYTES // STEP
@@ -124,17 +115,14 @@ class LineIndex:
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
-        return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
+        return LineIndex(counts, running_total + (last not in (b"", source.separator)) if is_complete else None)
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end.
-
-        Raises `file_too_large` if the lines before `line` have not all been counted.
-        """
+        """Return where a line begins, or `None` past the end. `file_too_large` if it is past the counted lines."""
         if line == 0:
             return 0
         if self.ending_count < line:
-            if self.is_complete:
+            if self.total is not None:
                 return None
             progress = (
                 f"lines counted so far: {self.ending_count:,} (if the file does not change, "
@@ -200,10 +188,6 @@ class LineWindow:
     is_decodable: bool  # whether the lines are valid UTF-8
     chars: int  # number of characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
-
-    @property
-    def shortened(self) -> bool:
-        return self.first_truncated is not None
 
 
 def window(source: Source, request: LineRequest, identity: FileIdentity | None = None) -> LineWindow:
@@ -444,7 +428,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
     start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
     end = start + lines.count - 1 if lines.count else 0
     following = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
-    next_char = None
+    next_char, cut = None, lines.first_truncated
     header: list[str] = []
     text = lines.text.replace("\0", NUL_MARK)
     if not lines.count and lines.total == 0:
@@ -465,11 +449,11 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
                 header.append(f"To read more of it, continue with offset={lines.first} and chars='{next_char}-'.")
         elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
-        elif start > 1 or not lines.reaches_end or lines.shortened or not is_known or text != lines.text:
+        elif start > 1 or not lines.reaches_end or cut is not None or not is_known or text != lines.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read more, continue with offset={following}.")
-        if (cut := lines.first_truncated) is not None:
+        if cut is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
                 f"Lines longer than {line_chars} characters were cut. The first of them is line {start + cut}; to read "
@@ -491,7 +475,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         end=end,
         total=lines.total,
         truncated=following is not None or next_char is not None,
-        shortened=lines.shortened,
+        shortened=cut is not None,
         chars=lines.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
         eol=eol_style(lines.text),

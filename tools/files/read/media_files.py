@@ -1,7 +1,6 @@
 """Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
-because the operating system's table differs between machines.
+The name counts only if the content has no signature. The table of types is fixed, because systems have different ones.
 """
 
 from __future__ import annotations
@@ -80,26 +79,25 @@ _MIME_TYPE_BY_SUFFIX = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
 }  # fmt: skip
-# File name extensions of binary formats
-_OTHER_BINARY_SUFFIXES = """
-.zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj .pyc .pyo
-.wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
-.gif .webp .pdf
-"""
+# File name extensions of binary formats other than media, which `read_many_files` leaves out by default
+EXCLUDED_SUFFIXES = frozenset(
+    (  # noqa: SIM905 - a list would take forty lines
+        ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
+        ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
+    ).split()
+)
+_MORE_SUFFIXES = ".tgz .xz .zst .lz4 .db .sqlite .woff .woff2 .ttf .otf .png .jpg .jpeg .gif .webp .pdf"
 # Files with these extensions are binary if they are not UTF-8; no other encoding is assumed.
-_BINARY_SUFFIXES = frozenset((*_OTHER_BINARY_SUFFIXES.split(), *_MIME_TYPE_BY_SUFFIX))
+_BINARY_SUFFIXES = frozenset((*EXCLUDED_SUFFIXES, *_MORE_SUFFIXES.split(), *_MIME_TYPE_BY_SUFFIX))
 _TEXT_TYPE_BY_SUFFIX = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
 }
-_LABELS = {
-    FileKind.IMAGE: "Image file", FileKind.AUDIO: "Audio file", FileKind.VIDEO: "Video file", FileKind.PDF: "PDF file",
-}  # fmt: skip
 
 
 def detect(head: bytes, path: str) -> FileType:
     """Detect the type of a file by its first `SNIFFED_BYTES` bytes, then by its name."""
-    suffix = os.path.splitext(path)[1].lower()
+    head, suffix = head[:SNIFFED_BYTES], os.path.splitext(path)[1].lower()
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
@@ -107,7 +105,7 @@ def detect(head: bytes, path: str) -> FileType:
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
         if mime_type is None:
-            is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head[:SNIFFED_BYTES]))
+            is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head))
             # A file of another format may contain a PDF header.
             may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _BINARY_SUFFIXES)
             if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
@@ -157,10 +155,6 @@ class Image:
             return "part of the image is missing or damaged"
         too_long = max(self.width, self.height) > MAX_PIXELS
         return f"models accept at most {MAX_PIXELS:,} pixels per side" if too_long else ""
-
-    @property
-    def size(self) -> str:
-        return f"{self.width:,} x {self.height:,} pixels" if self.width and self.height else ""
 
 
 def measure(data: bytes, mime_type: str) -> Image:
@@ -235,9 +229,11 @@ def media_parts(
     if file_type.kind is FileKind.IMAGE:
         data = file.head(HEAD_BYTES) if problem else file.whole(signal)
         image = measure(data, file_type.mime_type)
-        pixels, problem = image.size, problem or image.rejection_reason
+        pixels = f"{image.width:,} x {image.height:,} pixels" if image.width and image.height else ""
+        problem = problem or image.rejection_reason
     details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
-    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({details})"
+    kind = "PDF" if file_type.kind is FileKind.PDF else file_type.kind.capitalize()
+    label = f"{kind} file {shown_whole_path(location.name)} ({details})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, because this server omits media from results (setting: media)."),)

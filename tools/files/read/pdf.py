@@ -1,8 +1,7 @@
 """Reads a PDF as lines of text. If it has no text, or if no PDF reader is installed, the PDF is returned as a file.
 
-A child process extracts the text, because a PDF can be built to exhaust time and memory. The child receives the open
-file instead of its path, and inherits none of the server's environment. It is killed when the call is cancelled, when
-its time is up, or when there is enough text.
+A child process extracts the text, because a PDF can be built to exhaust time and memory. It is killed when the call is
+cancelled, when its time is up, or when there is enough text.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
 # Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
 INSTALL = "pip install 'coretools-mcp[pdf]'"  # installs the PDF reader
-_PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
+_PAGES = re.compile(r"\s*(\d{1,7})\s*(?:(-)\s*(\d{1,7})?\s*)?")
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -57,7 +56,7 @@ class Pages:
         if not text.strip():
             return cls()
         match = _PAGES.fullmatch(text)
-        if match is None or (match[3] and not match[2]):
+        if match is None:
             raise ValueError(text)
         first = int(match[1])
         last = int(match[3]) if match[3] else None if match[2] else first
@@ -198,10 +197,7 @@ def extract(
 
 @contextmanager
 def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait for a free slot, and occupy it.
-
-    Only a few calls may wait, because each occupies a thread that other calls need.
-    """
+    """Occupy a slot, and wait for it first. Only a few calls may wait, because each occupies a thread."""
     if not _running.acquire(blocking=False):
         busy_error = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
@@ -227,7 +223,6 @@ def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     file: OpenedFile, location: Location, media: MediaHandling, request: LineRequest, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. The lines in `request` are counted within the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:

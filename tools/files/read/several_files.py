@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
@@ -31,7 +31,7 @@ from tools.files.ignore_files import agent_ignore_file
 from tools.files.path_opener import Folder, OpenedFile, PathKind, identity_of
 from tools.files.read.file_reader import EMPTY, read, read_beginning
 from tools.files.read.line_window import LineRequest
-from tools.files.read.media_files import TEXT_KINDS, FileKind
+from tools.files.read.media_files import EXCLUDED_SUFFIXES, TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
@@ -42,13 +42,6 @@ EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "buil
 _GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
 # Secrets, folder settings of macOS, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
-# Binary formats other than media
-_EXCLUDED_SUFFIXES = frozenset(
-    (  # noqa: SIM905 - a list would take forty lines
-        ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
-        ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
-    ).split()
-)
 
 
 class _DefaultExcludes:
@@ -56,23 +49,18 @@ class _DefaultExcludes:
 
     def select(self, names: list[str]) -> list[str]:
         return [
-            name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
+            name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in EXCLUDED_SUFFIXES
         ]
 
-    def covers(self, name: str) -> bool:
-        del name
+    def covers(self, _name: str, /) -> bool:
         return False
 
-    def enter(self, name: str) -> Exclusion | None:
-        del name
+    def enter(self, _name: str, /) -> Exclusion | None:
         return self
 
 
 class Candidate(NamedTuple):
-    """A file that may be read.
-
-    There may be a great many candidates, so a location is created only when it is needed.
-    """
+    """A file that may be read. Its location is created when it is needed, because there may be many candidates."""
 
     path: str
     named_location: Location | None  # the file's location, if the call named the file
@@ -81,26 +69,19 @@ class Candidate(NamedTuple):
         return self.named_location or workspace.at(self.path)
 
 
-class _NamesInAnyCase:
-    """Selects the files below one folder whose paths, ignoring case, equal one of the paths that were added."""
+@dataclass(frozen=True, slots=True)
+class _PathsInAnyCase:
+    """Selects files by their paths without regard to case, as seen from one folder."""
 
-    __slots__ = ("files", "folders")
+    paths: frozenset[str]  # in lower case: the files, and all folders above them, which end in a slash
+    folder: str = ""
 
-    def __init__(self) -> None:
-        self.files: set[str] = set()
-        self.folders: dict[str, _NamesInAnyCase] = {}
+    def select(self, names: list[str], /) -> list[str]:
+        return [name for name in names if self.folder + name.lower() in self.paths]
 
-    def add(self, parts: Sequence[str]) -> None:
-        folder = self
-        for name in parts[:-1]:
-            folder = folder.folders.setdefault(name, _NamesInAnyCase())
-        folder.files.add(parts[-1])
-
-    def select(self, names: list[str]) -> list[str]:
-        return [name for name in names if name.lower() in self.files]
-
-    def enter(self, name: str) -> Selection | None:
-        return self.folders.get(name.lower())
+    def enter(self, name: str, /) -> Selection | None:
+        folder = f"{self.folder}{name.lower()}/"
+        return _PathsInAnyCase(self.paths, folder) if folder in self.paths else None
 
     enter_link = enter
 
@@ -141,14 +122,14 @@ class FileSelection:
             self._search_globs(root, globs)
         for root, patterns in in_scratch.items():
             self._search_globs(root, list(patterns))
-        self._search_ignoring_case(
-            {entry: locations for entry, locations in missing.items() if entry not in resolved_entries}
-        )
+        for entry in resolved_entries:
+            missing.pop(entry, None)
+        self._search_ignoring_case(missing)
 
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
         if globs:
             pattern = _compiled(globs, self._walk.names_below(root))
-            self._search(root, pattern.start(), pattern.literals)
+            self._search(root, pattern.start, pattern.literals)
 
     def _add_existing(self, root: str, entry: str) -> Location | None:
         """Add the file or folder that an entry names in one root. Return the location if nothing exists there."""
@@ -180,21 +161,13 @@ class FileSelection:
         return None
 
     def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
-        """Search again for missing entries, ignoring case."""
         for root in self._walk.workspace.root_locations() if missing else ():
-            names = _NamesInAnyCase()
-            parts: set[str] = set()
-            for location in (
-                missing_location
-                for locations in missing.values()
-                for missing_location in locations
-                if missing_location.root == root.path
-            ):
-                path = location.relative.lower().split("/")
-                names.add(path)
-                parts.update(path)
-            if parts:
-                self._search(root, names, parts)
+            locations = [location for location in chain.from_iterable(missing.values()) if location.root == root.path]
+            files = {location.relative.lower() for location in locations}
+            folders = {path[: at + 1] for path in files for at, character in enumerate(path) if character == "/"}
+            if files:
+                literal_names = {name for path in files for name in path.split("/")}
+                self._search(root, _PathsInAnyCase(frozenset(files | folders)), literal_names)
         if self._walk.is_out_of_time():
             return  # there may be more matches
         found_paths = {path.lower() for path in self.files} if missing else set[str]()
@@ -204,20 +177,15 @@ class FileSelection:
                 suggestion = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
                 self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
-    def _search(self, start: Location, wanted_files: Selection | None, literal_names: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree.
-
-        Folders in `literal_names` are searched even if they are excluded by default.
-        """
-        if wanted_files is None:
-            return
+    def _search(self, start: Location, wanted_files: Selection, literal_names: Iterable[str] = ()) -> None:
+        """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))
         # Nested roots are searched separately, but a folder given by name is included with all its contents.
         other_roots = () if isinstance(wanted_files, Everything) else walk.workspace.roots
         selection = ReducedSelection(wanted_files, _DefaultExcludes()) if self._use_defaults else wanted_files
-        exclusion = self._exclude.start() if self._exclude else None
+        exclusion = self._exclude.start if self._exclude else None
         for name in folder_names:
             exclusion = exclusion and exclusion.enter(name)
         if exclusion is not None:
@@ -315,8 +283,8 @@ class Batch:
                 self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
                 return
         with self._open(location) as file:
-            beginning = read_beginning(file, location)
-            kind = beginning.type.kind
+            file_type, head = read_beginning(file, location)
+            kind = file_type.kind
             if kind is FileKind.BINARY:
                 self.skipped.append((path, "binary file"))
                 return
@@ -331,7 +299,7 @@ class Batch:
                     self.unread_files.append(candidate)
                     return
             start_time = time.monotonic()
-            reading = read(file, location, beginning, request, self.media, pdf_seconds=self._pdf_seconds)
+            reading = read(file, location, file_type, head, request, self.media, pdf_seconds=self._pdf_seconds)
             if kind not in TEXT_KINDS:
                 # PDF files share one time budget.
                 self._pdf_seconds -= time.monotonic() - start_time
@@ -350,11 +318,7 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file.
-
-        Further files in the same folder are opened through the open folder. This is faster than opening them by path,
-        and just as safe.
-        """
+        """Open a file; if the one before was in the same folder, through that folder: faster, and just as safe."""
         parent, _, name = location.path.rpartition(os.sep)
         if parent != self._parent:
             self._leave_folder()
@@ -376,22 +340,18 @@ class Batch:
                 self._folder = None
 
     def notes(self, walk: Walk) -> list[str]:
-        """Return notes for the model about what was not read and what was skipped."""
         notes: list[str] = []
         if self.unread_files:
             notes.append(
                 f"[{count(len(self.unread_files), 'more file')} not read, because {self.stop_reason}. "
                 "To read more, use read_file, or call read_many_files with fewer paths:"
             )
-            sizes = (
-                (candidate, self.workspace.size_of(candidate.location(self.workspace)))
-                for candidate in self.unread_files
-            )
-            lines = (
-                shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
-                for candidate, size in sizes
-            )
-            notes += _list_of(lines, len(self.unread_files))
+
+            def described(candidate: Candidate) -> str:
+                size = self.workspace.size_of(candidate.location(self.workspace))
+                return shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
+
+            notes += _list_of(map(described, self.unread_files), len(self.unread_files))
         if self.skipped:
             notes.append(f"[{count(len(self.skipped), 'entry', 'entries')} skipped:")
             reasons = _reasons(self.skipped, MAX_REASONS)

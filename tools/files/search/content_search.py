@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO, NamedTuple
+from typing import IO
 
 from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -70,11 +70,8 @@ def check_pattern(parameter: str, pattern: str) -> None:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
         problem = "it contains a NUL character, which cannot be searched for."
-    else:
-        try:
-            pattern.encode()
-        except UnicodeEncodeError:
-            problem = "it contains a lone surrogate, which no text file contains."
+    elif any("\ud800" <= character <= "\udfff" for character in pattern):
+        problem = "it contains a lone surrogate, which no text file contains."
     if problem:
         raise _unusable(parameter, pattern, problem)
 
@@ -101,12 +98,11 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     type_options: list[str] = []
     if query.glob is not None:
         pattern = compile_file_filter(query.glob)
-        position = pattern.start()
-        if position is not None and query.glob.startswith("!"):
-            selection = folder_walk.ReducedSelection(selection, position)
-            position = None
-        elif position is not None:
-            selection, literal_names = position, pattern.literals
+        if query.glob.startswith("!"):
+            selection = folder_walk.ReducedSelection(selection, pattern.start)
+        else:
+            selection = position = pattern.start
+            literal_names = pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
             # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
             # syntax that ripgrep may interpret differently.
@@ -161,15 +157,6 @@ TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are 
 MAX_READ_BYTES = 1 << 17
 
 
-class _Decoding(NamedTuple):
-    """One possible decoding of a file, searched together with those of other files."""
-
-    path: str
-    data: bytes
-    encodings: set[str]
-    last: int  # number of its last line in the joined text that ripgrep searches
-
-
 @dataclass(slots=True)
 class ContentSearch:
     """Searches folders and files one by one. ripgrep receives the part of the query that it supports."""
@@ -205,10 +192,7 @@ class ContentSearch:
         self._link_targets, self.refusals = targets, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
-        """Yield a pair for each matching file: the folder that its path is relative to, and its first matching lines.
-
-        Raises a `RefusedQueryError` for an unusable pattern.
-        """
+        """Yield the folder and first matching lines of each file. `RefusedQueryError` for an unusable pattern."""
         if self.exclude is not None and (reason := self.excluding.refusal(self.exclude)):
             raise RefusedQueryError(self.exclude, reason)
         seen: set[str] = set()
@@ -239,23 +223,18 @@ class ContentSearch:
             )
         notes += self.refusals
         if self.unshown_encodings:
-            named_files = [
-                f"{shown_whole_path(path)} as {name}" for path, name in islice(self.unshown_encodings.items(), 3)
-            ]
+            files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(self.unshown_encodings.items(), 3)]
+            more = len(self.unshown_encodings) - len(files)
             notes.append(
                 "Files that match only in an encoding that read_file does not use for them are not shown: "
-                f"{', '.join(named_files)}"
-                + (f" and {len(self.unshown_encodings) - 3} more" if len(self.unshown_encodings) > 3 else "")
+                f"{', '.join(files)}" + (f" and {more} more" if more else "")
             )
         notes += [] if is_text else ["This file was not searched as text: it is binary or UTF-32"]
         notes += ["Some files or folders could not be read."] if self.ripgrep.has_unreadable else []
         return notes
 
     def _search_targets(self) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Yield each folder to search, the paths to search in it, and the files that may be shown.
-
-        If there are no paths, everything in the folder is searched.
-        """
+        """Yield each folder to search, the paths in it (none for everything), and the files that may be shown."""
         if self.is_file:
             # A file named by the call must be readable. Git's ignore rules do not apply to it.
             (file,) = self.starts
@@ -322,10 +301,8 @@ class ContentSearch:
             option = f"--max-count={MAX_LINES_OF_FILE}"
             with closing(self.excluding.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
                 for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
-                    match = match_by_path[exclude_match.path]
-                    match_by_path[exclude_match.path] = match.only(
-                        len(match.lines), without=frozenset(exclude_match.lines)
-                    )
+                    match, excluded = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
+                    match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded)
             if self.excluding.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in match_by_path.values() if match.lines)
@@ -338,7 +315,8 @@ class ContentSearch:
         """
         waiting = iter(paths)
         while not self.excluding.timed_out:
-            decodings: list[_Decoding] = []
+            # For each possible decoding of a file: path, data, encodings, and its last line in the joined text
+            decodings: list[tuple[str, bytes, set[str], int]] = []
             with unnamed_file() as texts:
                 size = number = 0
                 for path in islice(waiting, FILES_AT_ONCE):
@@ -351,7 +329,7 @@ class ContentSearch:
                         body = text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n")
                         texts.write(body)
                         size, number = size + len(body), number + body.count(b"\n")
-                        decodings.append(_Decoding(path, data, encodings, number))
+                        decodings.append((path, data, encodings, number))
                     if size >= TEXT_AT_ONCE:
                         break
                 if not decodings:
@@ -364,22 +342,19 @@ class ContentSearch:
                 return
             first = lines_before = 0
             shown_paths = set[str]()
-            for decoding in decodings:
-                end = bisect_right(hits.lines, decoding.last, first)
-                if end > first and shown_text(decoding.data).encoding.name in decoding.encodings:
-                    self.unshown_encodings.pop(decoding.path, None)
-                    shown_paths.add(decoding.path)
+            for path, data, encodings, last in decodings:
+                end = bisect_right(hits.lines, last, first)
+                if end > first and shown_text(data).encoding.name in encodings:
+                    self.unshown_encodings.pop(path, None)
+                    shown_paths.add(path)
                     lines = [line - lines_before for line in hits.lines[first:end]]
-                    yield LineMatch(decoding.path, lines, hits.columns[first:end], is_decoded=True)
-                elif end > first and decoding.path not in shown_paths and UNKNOWN_8BIT not in decoding.encodings:
-                    self.unshown_encodings.setdefault(decoding.path, min(decoding.encodings))
-                first, lines_before = end, decoding.last
+                    yield LineMatch(path, lines, hits.columns[first:end], is_decoded=True)
+                elif end > first and path not in shown_paths and UNKNOWN_8BIT not in encodings:
+                    self.unshown_encodings.setdefault(path, min(encodings))
+                first, lines_before = end, last
 
     def _is_searched_by_bytes(self, location: Location) -> bool:
-        """Return True if ripgrep's matches in the file's own bytes are used.
-
-        That is the case if the file is Unicode text, too large to decode, not searchable, or unreadable.
-        """
+        """Return True for Unicode text, and for files that are too large to decode, not searchable or unreadable."""
         try:
             with self.workspace.open_file(location) as file:
                 if file.info.st_size > MAX_DECODED_BYTES or not is_searchable(file):
@@ -418,19 +393,16 @@ class _ToLinks(folder_walk.Everything):
 
     position: Selection
 
-    def select(self, names: list[str]) -> list[str]:
-        del names
+    def select(self, _names: list[str], /) -> list[str]:
         return []
 
-    def enter(self, name: str) -> Selection | None:
+    def enter(self, name: str, /) -> Selection | None:
         subselection = self.position.enter(name)
-        return (
-            _ToLinks(subselection)
-            if isinstance(subselection, PatternPosition) and subselection.leads_to_links
-            else None
-        )
+        if isinstance(subselection, PatternPosition) and subselection.leads_to_links:
+            return _ToLinks(subselection)
+        return None
 
-    def enter_link(self, name: str) -> Selection | None:
+    def enter_link(self, name: str, /) -> Selection | None:
         return self.position.enter_link(name)
 
 
@@ -458,10 +430,7 @@ class VisibleFiles:
         return [*folders, git_option, *self._search.type_options]
 
     def contains(self, path: str) -> bool:
-        """Return True if a file may be shown.
-
-        Checks all folders above it, because a hidden folder hides its contents.
-        """
+        """Return True if a file may be shown: neither it nor a folder above it is hidden."""
         parent, _, name = path.rpartition("/")
         rules = self._folders.get(parent, self._top)
         if parent not in self._folders:
@@ -486,9 +455,8 @@ class VisibleFiles:
         if parent_scope.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = folder_walk.scope_below(
-                self._search.workspace, self._search.filters, parent_scope, folder, PresentNames(folder)
-            )
+            search, present_names = self._search, PresentNames(folder)
+            scope = folder_walk.scope_below(search.workspace, search.filters, parent_scope, folder, present_names)
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

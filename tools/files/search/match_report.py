@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -41,17 +40,14 @@ def is_searchable(file: OpenedFile) -> bool:
     return not (encoding.codec.startswith("utf-32") or (encoding.is_wide and file.info.st_size > MAX_WIDE_BYTES))
 
 
-class ExcerptLine(NamedTuple):
-    number: int  # counted from 1
-    text: str  # without its line ending
-    part: str  # the range of shown characters, if the line is too long to show in full
-    is_match: bool  # whether the line is a match, not context
-
-
 def excerpt(
     file: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
-) -> Iterator[ExcerptLine]:
-    """Yield matching lines with their context. A long line is reduced to the text around its first match."""
+) -> Iterator[tuple[int, str, str, bool]]:
+    """Yield matching lines with their context. A long line is reduced to the text around its first match.
+
+    Yields the number of each line (from 1), its text, the range of shown characters if it is reduced, and whether it is
+    a match.
+    """
     size, encoding = file.info.st_size, marked_encoding(file.head(MAX_UTF8_BYTES))
     if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
         decoded = shown_text(file.whole(signal))
@@ -96,7 +92,7 @@ def excerpt(
             start = max(0, min(start, part.length - line_chars) if part.is_counted else start)
             part = line_part(source, position, CharRange(start, None), line_chars, signal) if start else part
         label = "" if not part.start and part.is_end else f"[{part.start}-{part.end}]"
-        yield ExcerptLine(number, part.text.replace("\0", NUL_MARK), label, column is not None)
+        yield number, part.text.replace("\0", NUL_MARK), label, column is not None
 
 
 _MEGABYTES = MAX_FILE_BYTES // 1_000_000
@@ -183,20 +179,19 @@ class MatchReport:
                     if location.path.lower().endswith(NOTEBOOK_ENDING) and size <= self._notebook_bytes_left:
                         self._notebook_bytes_left -= size
                         cell_at = cell_finder(file.whole(signal))
-                    for line in excerpt(file, shown_match, query.before, query.after, self._line_chars, signal):
-                        cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
-                        mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
-                        text = f"L{line.number}{line.part}{mark} {line.text}"
-                        if line.part and not self._part:
-                            self._part = (
-                                f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first such line"
-                            )
+                    excerpts = excerpt(file, shown_match, query.before, query.after, self._line_chars, signal)
+                    for number, line, part, is_match in excerpts:
+                        cell = cell_at(number, columns.get(number)) if cell_at is not None else ""
+                        mark = f"{f' (cell {cell})' if cell else ''}{':' if is_match else '-'}"
+                        text = f"L{number}{part}{mark} {line}"
+                        if part and not self._part:
+                            self._part = f"offset={number - 1} and chars='{part[1:-1]}' for the first such line"
                         self._chars_left -= len(text) + 1
                         if self._chars_left < 0 and (self._blocks or shown_count):
                             self._is_cut = True
                             break
                         block.append(text)
-                        shown_count += line.is_match
+                        shown_count += is_match
                     block.append("---")
         except OSError:
             return True

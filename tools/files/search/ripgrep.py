@@ -12,7 +12,7 @@ import re
 import sys
 from array import array
 from collections.abc import Container, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -59,10 +59,7 @@ _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """Return the ripgrep next to Python, the one installed with this project, or one from `PATH`.
-
-    Except for the one next to Python, a program inside a root is never returned.
-    """
+    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or from `PATH`."""
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
@@ -75,18 +72,11 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _program_of_package(package: str) -> str | None:
-    """Return the ripgrep program that belongs to an installed Python distribution.
-
-    The distribution may be installed for a user, for the system or in a single folder.
-    """
-    try:
-        distribution = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return None
-    for file in distribution.files or ():
-        if file.name == _PROGRAM:
-            program = os.path.normpath(str(distribution.locate_file(file)))
-            return program if is_program(program) else None
+    """Return the program from a Python distribution, installed for a user, for the system or in a single folder."""
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(package) or ():
+            if file.name == _PROGRAM and is_program(program := os.path.normpath(str(file.locate()))):
+                return program
     return None
 
 
@@ -209,10 +199,7 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Return why ripgrep rejects a pattern, or `None`.
-
-        No file is searched, so the message cannot quote one.
-        """
+        """Return why ripgrep rejects a pattern, or `None`. No file is searched, so the message cannot quote one."""
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
@@ -265,11 +252,8 @@ _SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
 def pattern_hint(pattern: str, *, fixed: bool) -> str:
     """Return a hint about characters of a pattern that have a different meaning here. Usually empty."""
     if fixed:
-        return (
-            "With fixed_strings every character is literal; omit it for a regular expression."
-            if _SYNTAX.search(pattern)
-            else ""
-        )
+        hint = "With fixed_strings every character is literal; omit it for a regular expression."
+        return hint if _SYNTAX.search(pattern) else ""
     elements = frozenset(_ELEMENT.findall(pattern))
     if not elements.isdisjoint(("\\n", "\\r")) or _ACROSS_LINES.search(pattern):
         return (

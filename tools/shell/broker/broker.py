@@ -1,7 +1,5 @@
 """Forks supervisors for the server, and kills the processes that dead supervisors leave behind.
 
-Runs as a script in its own process.
-
     server -- broker -- supervisor -- program -- whatever it starts
                `- supervisor ...
                `- supervisor -- service
@@ -18,9 +16,8 @@ children of the broker, because on Linux the broker and the supervisors are subr
 killing the broker and its supervisor at the same moment, or by becoming a user that they may not signal. On systems
 without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
-The script runs without the server's import path, so the only modules of this project that it can import are the other
-three in this folder. Standard input is the socket to the server. The arguments are what supervisors track
-(`descendants` or `group`), and the limit on open files for programs.
+Standard input is the socket to the server. The arguments are what supervisors track (`descendants` or `group`), and the
+limit on open files for programs.
 """
 
 from __future__ import annotations
@@ -56,11 +53,7 @@ LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor.
-
-    As a subreaper, the broker adopts the processes that dead supervisors leave behind. `most_files` is the soft
-    limit on open files for programs.
-    """
+    """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor."""
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
         self._server = server
@@ -110,13 +103,12 @@ class Broker:
             return False
         # Close the copies of sockets that the server has closed.
         poll = select.poll()
-        for copy in self._channels[pid]:
-            poll.register(copy.fileno(), 0)
-        closed_numbers = {number for number, _ in poll.poll(0)}
-        for copy in [copy for copy in self._channels[pid] if copy.fileno() in closed_numbers]:
-            self._channels[pid].remove(copy)
-            copy.close()
-        self._channels[pid].append(channel)
+        copies = {copy.fileno(): copy for copy in self._channels[pid]}
+        for number in copies:
+            poll.register(number, 0)
+        for number, _ in poll.poll(0):
+            copies.pop(number).close()
+        self._channels[pid] = [*copies.values(), channel]
         return True
 
     def _close_link(self) -> None:
@@ -200,10 +192,7 @@ class Broker:
         return has_reaped
 
     def _kill_orphans(self) -> None:
-        """Kill the processes that dead supervisors left behind.
-
-        Once none are left, close the dead supervisors' sockets, so that the server knows.
-        """
+        """Kill what dead supervisors left behind. Once it is gone, close their sockets, so that the server knows."""
         if self._is_subreaper:
             orphans = supervisor.Descendants(excluded_pids=self._channels)
             if orphans.pids():

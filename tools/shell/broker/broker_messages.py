@@ -35,10 +35,7 @@ def frame(kind: int, *numbers: int) -> bytes:
 
 
 def pack_run(spec: ProcessSpec) -> bytes:
-    """Return the body of a RUN message: strings separated by NUL. The first string is a list of numbers.
-
-    Raises a `ValueError` if the operating system cannot accept the spec.
-    """
+    """Return the body of a RUN message. Raises a `ValueError` if the operating system cannot accept the spec."""
     optional_limits = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in optional_limits]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
@@ -67,27 +64,18 @@ def pack_run(spec: ProcessSpec) -> bytes:
 
 def pack_mounts(steps: Iterable[MountStep]) -> bytes:
     """Return the body of a MOUNT message: three strings per mount, separated by NUL."""
-    texts: list[str] = []
-    for source, target, is_read_only, is_moved in steps:
-        texts += (source, target, str(is_read_only + 2 * is_moved))
-    return os.fsencode("\0".join(texts))
+    return os.fsencode(
+        "\0".join(f"{step.source}\0{step.place}\0{step.is_read_only + 2 * step.is_moved}" for step in steps)
+    )
 
 
 def unpack_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
     """Return the `MountStep`s in the form that a supervisor uses."""
     parts = iter(body.split(b"\0"))
-    steps: list[tuple[bytes, bytes, bool, bool]] = []
-    for source, target, flags in zip(parts, parts, parts, strict=True):
-        steps.append((source, target, bool(int(flags) & 1), bool(int(flags) & 2)))
-    return steps
-
-
-class LandlockRuleset(NamedTuple):
-    """`LandlockRules` in the form that a supervisor uses."""
-
-    readable: list[bytes]
-    writable: list[bytes]
-    calls: bytes
+    return [
+        (source, target, bool(int(flags) & 1), bool(int(flags) & 2))
+        for source, target, flags in zip(parts, parts, parts, strict=True)
+    ]
 
 
 class Order(NamedTuple):
@@ -100,7 +88,7 @@ class Order(NamedTuple):
     group: bytes  # the control group; empty for none
     numbers: list[int]  # the program's numbers for the descriptors after the output
     namespaces: int  # how many namespace descriptors come last
-    rules: LandlockRuleset | None
+    rules: tuple[list[bytes], list[bytes], bytes] | None  # the arguments of `confinement.confine`
 
 
 def unpack_run(body: bytes) -> Order:
@@ -110,7 +98,6 @@ def unpack_run(body: bytes) -> Order:
     rules = None
     if readable >= 0:
         paths, texts = texts[: readable + writable], texts[readable + writable :]
-        rules = LandlockRuleset(paths[:readable], paths[readable:], bytes.fromhex(calls.decode()))
-    pairs = iter(texts)
-    environment = dict(zip(pairs, pairs, strict=True))
+        rules = (paths[:readable], paths[readable:], bytes.fromhex(calls.decode()))
+    environment = dict(zip(texts[::2], texts[1::2], strict=True))
     return Order(argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers, namespaces, rules)

@@ -5,9 +5,6 @@ confined first. Each program has a channel, which is a socket to the server. Whe
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel; only the supervisor that services share receives further channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone. It notices their exit, because
-the other ends of its descriptors are then closed.
-
 On Linux, which has subreapers, an orphan becomes a child of its supervisor, regardless of its session. A supervisor
 therefore finds everything that its program ever started, and `waitpid` reports when nothing is left. On other systems,
 only the program's process group is known, and processes that leave it are lost.
@@ -26,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, partial
+from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -153,8 +151,7 @@ def _fork(action: Callable[[], None], lowest_number: int = 0, *, becomes: bool =
         os.close(read_end)
     # Executing a program closes the pipe, so silence means success. Any other fork reports its result unless killed.
     silence = 0 if becomes else errno.ESRCH
-    number = int(failure) if failure else silence
-    if number:
+    if number := int(failure or silence):
         os.waitpid(pid, 0)
         raise OSError(number, "the program could not be confined or started")
     return pid
@@ -177,15 +174,9 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 
 @cache
 def _join(group: bytes) -> None:
-    """Add this process, and everything that it starts from now on, to a control group.
-
-    Later calls with the same group do nothing, because the kernel needs milliseconds to add a process.
-    """
-    descriptor = os.open(group, os.O_WRONLY)
-    try:
-        os.write(descriptor, b"0")
-    finally:
-        os.close(descriptor)
+    """Add this process, and all that it starts, to a control group. Cached, because the kernel needs milliseconds."""
+    with open(group, "r+b", buffering=0) as file:  # neither created nor emptied
+        file.write(b"0")
 
 
 class Poller:
@@ -253,10 +244,9 @@ def _runs(pid: int) -> bool:
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
     """Signal processes. Skip those that are gone or may not be signalled."""
-    for pid in pids:
-        for number in numbers:
-            with suppress(OSError):
-                os.kill(pid, number)
+    for pid, number in product(pids, numbers):
+        with suppress(OSError):
+            os.kill(pid, number)
 
 
 class Descendants:
@@ -506,10 +496,7 @@ class Supervisor:
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """Return the ids of the running processes.
-
-        The list is never empty while a process is running, although a search may miss some processes.
-        """
+        """Return the ids of the running processes; never empty while one is running, though a search may miss some."""
         for _ in range(MAX_SEARCHES):
             self._reap()
             pids = channel.processes.pids() if channel.processes is not None else []

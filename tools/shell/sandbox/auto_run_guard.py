@@ -107,7 +107,7 @@ class AutoRunScanner:
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                paths: Iterator[str] = iter((entry.path,))
+                paths: Iterable[str] = (entry.path,)
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
                     result.pinned.append(entry.path)
                     paths = _guarded_paths(entry.path, result.unlistable)
@@ -116,10 +116,9 @@ class AutoRunScanner:
                     if _is_rebase_state(auto_run_path):
                         continue  # git itself changes these during a rebase or cherry-pick
                     # A symlink cannot be mounted over, but its target can, if it still exists.
+                    is_link = os.path.islink(auto_run_path)
                     with suppress(OSError):
-                        result.read_only.append(
-                            os.path.realpath(auto_run_path) if os.path.islink(auto_run_path) else auto_run_path
-                        )
+                        result.read_only.append(os.path.realpath(auto_run_path) if is_link else auto_run_path)
             result.unlistable += folder.unlistable
             return folder.subfolders
 
@@ -140,8 +139,7 @@ class AutoRunScanner:
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
         """Return True if no running command could have created any of the paths in `paths` that git executes."""
         git_paths = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
-        running_states = [*self.running_states]
-        return not any(state.may_have_created(path) for path in git_paths for state in running_states)
+        return not any(state.may_have_created(path) for state in [*self.running_states] for path in git_paths)
 
     def has_consent(self, path: str) -> bool:
         """Return True if another tool wrote the content of a path with consent, and that content has not changed."""
@@ -172,7 +170,6 @@ class AutoRunScanner:
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         subfolders: list[str] = []
-        # Git recognises a bare repository by these names.
         present = {entry.name for entry in entries}
         is_bare = any(present >= names for names in _BARE)
         for entry in entries:
@@ -271,10 +268,9 @@ def fingerprint(path: str) -> Fingerprint | None:
         return None
     if len(status) > len(("device", "inode")):
         return Fingerprint(status)
-    try:
+    names: list[str] = []
+    with suppress(OSError):
         names = sorted(os.listdir(path))[:ENTRIES]
-    except OSError:
-        names = []
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
 
@@ -293,10 +289,7 @@ def _is_rebase_state(path: str) -> bool:
 def is_harmless(path: str, roots: Sequence[str], auto_run_paths: Collection[str]) -> bool:
     """Return True if a new path belongs to git, and does not make git run anything or work outside the workspace.
 
-    Args:
-        path: The real path.
-        roots: Real paths of the workspace folders.
-        auto_run_paths: All auto-run paths in these folders.
+    The paths are real. `auto_run_paths` are all auto-run paths in the workspace folders `roots`.
     """
     folder, name = os.path.split(path)
     bare = folded(name)
@@ -348,14 +341,11 @@ def _parts_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
     contains its fingerprint.
     """
     if _is_rebase_state(path):
-        # Collect the instructions that run something, or the fingerprint of an unreadable file.
         instructions: list[object] = []
         for name, pattern in _STEPS_THAT_RUN.items():
-            file = os.path.join(path, name)
-            try:
+            file, content = os.path.join(path, name), None
+            with suppress(OSError):
                 content = read_settings(file)
-            except OSError:
-                content = None
             instructions += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
         return instructions
     folder = os.path.dirname(path)
@@ -387,10 +377,7 @@ class _Copies:
     entries_left: int = COPIED_ENTRIES
 
     def count(self, _folder: str, names: list[str]) -> Sequence[str]:
-        """Count the entries of a folder.
-
-        Used as the `ignore` argument of `copytree`. Returns no names, so that no entry is ignored.
-        """
+        """Count entries. As the `ignore` argument of `copytree`, this returns no names, so no entry is ignored."""
         self.entries_left -= len(names)
         if self.entries_left < 0:
             raise _TooLargeError
@@ -420,13 +407,8 @@ class _Copies:
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
     """Move files and folders out of the workspace, so that no program executes them.
 
-    Args:
-        paths: Real paths of the files and folders.
-        parent: The folder in which a new folder is created for them. The new folder is not deleted. With `None`, or if
-            there is too much to copy to another file system, the files and folders are renamed in place.
-
-    Yields:
-        Each path with its new path, or `None` if it could not be moved.
+    They go to a new folder in `parent`, which is not deleted. With `None`, or if there is too much to copy to another
+    file system, they are renamed in place. Yields each path with its new path, or `None` if it could not be moved.
     """
     copies = _Copies()
     folder: str | None = None
@@ -584,8 +566,7 @@ class AutoRunState:
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
-            # A worktree, a submodule or a repository was removed.
-            return True
+            return True  # a worktree, a submodule or a repository was removed
         if after is not None and bare in _SETTINGS and self._adds_nothing_to_run(path):
             return True
         return all(

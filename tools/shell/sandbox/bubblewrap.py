@@ -17,15 +17,7 @@ from types import MappingProxyType
 
 from anyio import CancelScope, Lock, move_on_after, sleep
 
-from tools.contract.command_views import (
-    SYSTEM,
-    CommandSite,
-    CommandView,
-    Engine,
-    FileRestrictions,
-    Network,
-    ViewKind,
-)
+from tools.contract.command_views import SYSTEM, CommandSite, CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import (
     NOTHING_DONE,
     ExhaustedError,
@@ -45,15 +37,25 @@ from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.landlock_and_seccomp import (
+    LandlockCommand,
     LandlockConfinement,
     landlock_entry,
+    landlock_rules,
     ruleset_for_views,
     seccomp_program,
 )
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_private_paths
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, ViewPreparation, depth
+from tools.shell.sandbox.visible_file_system import (
+    UNREACHABLE,
+    PreparedView,
+    Site,
+    StandIns,
+    View,
+    ViewPreparation,
+    depth,
+)
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
@@ -360,10 +362,7 @@ class BubblewrapConfinement:
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    confine_with_landlock = partial(
-                        self._confine_with_landlock, self._landlock, spec, workspace_roots, view, private_folder
-                    )
-                    return await THREADS.run(confine_with_landlock)
+                    return await THREADS.run(partial(self._with_landlock, spec, workspace_roots, view, private_folder))
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' cannot provide the view '{view.kind}'"
             elif failure is None and status.program is not None:
@@ -419,10 +418,7 @@ class BubblewrapConfinement:
         return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, reading_paths)
 
     async def landlock_failure(self) -> str:
-        """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
-
-        The result is empty if it can.
-        """
+        """Return why Landlock cannot confine read-only commands, as a clause; empty if it can."""
         return "it is not set up" if self._landlock is None else await self._landlock.failure()
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
@@ -448,24 +444,32 @@ class BubblewrapConfinement:
             return SandboxStatus(status.program, failure)
         return status
 
-    def _confine_with_landlock(
-        self,
-        landlock: LandlockConfinement,
-        spec: ProcessSpec,
-        roots: Sequence[str],
-        view: CommandView,
-        private_folder: Callable[[], str] | None,
-    ) -> ConfinedCommand:
+    def _with_landlock(
+        self, spec: ProcessSpec, roots: Sequence[str], view: CommandView, private_folder: Callable[[], str] | None
+    ) -> LandlockCommand:
+        """Return a command that can write only to its temporary folder, if any. Blocking."""
         visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
         readable = (
             *visible_file_system.writable(roots),
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
+        environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
+        settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
+        environment["GIT_CONFIG_GLOBAL"] = settings  # git fails if it may not read its settings file
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")
             os.makedirs(temporary, 0o700, exist_ok=True)
-        return landlock.confined_command(spec, readable, temporary, may_take_shares=view.may_take_shares)
+            environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
+        writable = (temporary,) if temporary is not None else ()
+        rules = landlock_rules(readable, writable, may_take_shares=view.may_take_shares)
+        return LandlockCommand(
+            replace(spec, environment=environment, landlock=rules),
+            Engine.LANDLOCK,
+            ViewKind.READING,
+            Network.OWN_LOOPBACK,
+            temporary=temporary,
+        )
 
     def _stand_ins(self) -> StandIns:
         base = self._folders.make("masks")
@@ -575,10 +579,7 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a command cannot be started or confined in a view of this kind, or `None` if it can.
-
-        The reason is phrased for the middle of a sentence.
-        """
+        """Return why a command cannot be started or confined in such a view, as a clause, or `None` if it can."""
         # The probe tries to create a marker in the home folder, which the view must prevent. If the home folder is
         # under /tmp, which every command may write to, use /etc instead.
         folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

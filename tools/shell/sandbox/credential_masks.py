@@ -24,7 +24,7 @@ from itertools import chain, islice
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.permissions.protected_files import AGENT_FOLDERS
-from tools.shell.process_spec import WithheldSecret
+from tools.shell.process_spec import SecretPlace
 from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.text.secrets import has_secret, has_token, is_secret_name
 
@@ -49,7 +49,8 @@ class HiddenPaths:
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
     exempt: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the user's secrets among the hidden paths, to mention in results
+    # The user's secrets among the hidden paths, keyed by the path to mention in results
+    withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace])
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ def secret_places(
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     settings: dict[str, None] = {}
-    withheld: dict[str, WithheldSecret] = {}
+    withheld: dict[str, tuple[str, SecretPlace]] = {}
     included_paths: list[tuple[str, str]] = []
     listed = {path for path, _ in known_paths}
     # Files in roots that do not contain the home folder belong to the workspace.
@@ -91,7 +92,7 @@ def secret_places(
             state = os.stat(real)
             # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
             # file, and committed.
-            is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
+            is_linked = is_inside(real, narrow_roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
                 is_secret, includes = _examine_settings(real, place, state)
@@ -100,7 +101,7 @@ def secret_places(
                         (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, include)), place)
                         for include in includes
                     )
-                if not is_secret and not is_linked and not any(contains(folder, real) for folder in folders):
+                if not is_secret and not is_linked and not is_inside(real, folders):
                     continue
             if stat.S_ISDIR(state.st_mode):
                 folders[real] = None
@@ -109,22 +110,18 @@ def secret_places(
             else:
                 files[real] = None
             if entry is not None:
-                withheld[real] = WithheldSecret(path, entry.programs, is_settings=entry.is_settings)
-    hidden_folders = tuple(folders)
+                withheld[real] = (path, entry)
     return HiddenPaths(
         folders=tuple(sorted(folders)),
-        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, hidden_folders))),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, folders))),
         settings=tuple(settings),
-        exempt=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
-        withheld=tuple(withheld.values()),
+        exempt=tuple(path for path in readable_paths if is_inside(path, folders) and os.path.exists(path)),
+        withheld=dict(withheld.values()),
     )
 
 
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield paths that may exist, each with its key in `HOME_PLACES`.
-
-    The paths are in the home folder, or come from environment variables.
-    """
+    """Yield paths in the home folder or from environment variables that may exist, with their keys in `HOME_PLACES`."""
     yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
@@ -132,7 +129,7 @@ def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, s
                 continue
             names = _names()
             for part in map(str.casefold, filter(None, place.split("/"))):
-                matching = (subnames for pattern, subnames in names.patterns if pattern.match(part))
+                matching = (subnames for pattern, subnames in names.patterns.values() if pattern.match(part))
                 names = names.subnames[part][1] if part in names.subnames else next(matching, _Names())
                 if names.place is not None and not HOME_PLACES[names.place].is_settings:
                     break  # everything in this folder is hidden
@@ -148,39 +145,35 @@ class _Names:
     # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known locations
     # in it.
     subnames: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # Name patterns, each with the known locations in the entries that match it.
-    patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
+    # Keyed by case-folded text: a name pattern, and the known locations in the entries that match it.
+    patterns: dict[str, tuple[re.Pattern[str], _Names]] = field(
+        default_factory=dict[str, "tuple[re.Pattern[str], _Names]"]
+    )
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
 
 @cache
 def _names() -> _Names:
     top = _Names()
-    patterns: dict[tuple[int, str], _Names] = {}
     for place in HOME_PLACES:
         names = top
         for part in place.split("/"):
-            if "*" not in part:
-                names = names.subnames.setdefault(part.casefold(), (part, _Names()))[1]
-                continue
-            pattern = patterns.setdefault((id(names), part), _Names())
-            if all(pattern is not subnames for _, subnames in names.patterns):
-                names.patterns.append((re.compile(translate(part.casefold())), pattern))
-            names = pattern
+            name = part.casefold()
+            if "*" in part:
+                _, names = names.patterns.setdefault(name, (re.compile(translate(name)), _Names()))
+            else:
+                _, names = names.subnames.setdefault(name, (part, _Names()))
         names.place = place
     return top
 
 
 def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the known paths in a folder, except those that certainly do not exist.
-
-    A listing of the folder rules out most names.
-    """
+    """Yield the known paths in a folder, except those that a listing of the folder rules out."""
     if names.place is not None:
         yield folder, names.place
     present: Iterable[str] = names.subnames  # a folder that cannot be listed may still allow access by name
     if names.patterns and names.any_pattern is None:
-        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns.values()))
     if len(names.subnames) > _FEW or names.patterns:
         with suppress(OSError):
             present = os.listdir(folder)
@@ -190,18 +183,14 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
             yield from _possible_paths(f"{folder}/{match[0]}", match[1])
         if names.any_pattern is None or names.any_pattern.match(folded_name) is None:
             continue
-        for pattern, subnames in names.patterns:
+        for pattern, subnames in names.patterns.values():
             if pattern.match(folded_name):
                 yield from _possible_paths(f"{folder}/{entry}", subnames)
 
 
 @lru_cache(maxsize=4)
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
-    """Return the small files near the top of a home folder that certainly contain a secret.
-
-    Searches the folder, its dotfolders, and the folders of `.config`. Limits keep the search short enough to go
-    unnoticed.
-    """
+    """Return the small files in a home folder, its dotfolders and `.config/*` that certainly contain a secret."""
 
     def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -226,10 +215,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
 
 def _found_place(path: str, home: str) -> SecretPlace:
-    """Return a `SecretPlace` for a file found by the search.
-
-    The program's name is probably that of the file or its folder.
-    """
+    """Return the place of a file found by the search. Its program is probably named like the file or its folder."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
@@ -378,10 +364,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_inner_secret(name: str) -> bool:
-    """Return True if a name found inside a value or in a script is the name of a secret.
-
-    In such places, `key` is an ordinary word.
-    """
+    """Return True if a name in a value or in a script denotes a secret. There, `key` is an ordinary word."""
     return name.lower() != "key" and _is_secret(name)
 
 
@@ -459,12 +442,6 @@ def _any_line_contains_secret(text: str, place: str) -> bool:
         ):
             return True
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class SecretPlace:
-    programs: frozenset[str]  # command names of the programs that may fail without this file or folder
-    is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
 # The locations of secrets in a home folder, which the sandbox hides or shows only in part. Each entry lists programs by
@@ -645,20 +622,18 @@ _SCRIPTS = """
 # Scripts that shells and sessions run on startup. They are shown if they contain no secret.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
-XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
-GNUPGHOME=~/.gnupg CARGO_HOME=~/.cargo GRADLE_USER_HOME=~/.gradle NPM_CONFIG_USERCONFIG=~/.npmrc
-npm_config_userconfig=~/.npmrc PIP_CONFIG_FILE=~/.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=~/.aws/credentials
-AWS_CONFIG_FILE=~/.aws/config KUBECONFIG=~/.kube DOCKER_CONFIG=~/.docker REGISTRY_AUTH_FILE=~/.dockercfg
-NETRC=~/.netrc PGPASSFILE=~/.pgpass PGSERVICEFILE=~/.pg_service.conf GH_CONFIG_DIR=~/.config/gh
-GLAB_CONFIG_DIR=~/.config/glab-cli GIT_CONFIG_GLOBAL=~/.gitconfig AZURE_CONFIG_DIR=~/.azure
-CLOUDSDK_CONFIG=~/.config/gcloud GOOGLE_APPLICATION_CREDENTIALS=~/.config/gcloud BOTO_CONFIG=~/.boto
-OCI_CLI_CONFIG_FILE=~/.oci PASSWORD_STORE_DIR=~/.password-store SOPS_AGE_KEY_FILE=~/.config/sops
-VAULT_TOKEN_PATH=~/.vault-token ANSIBLE_VAULT_PASSWORD_FILE=~/.vault_pass RCLONE_CONFIG=~/.rclone.conf CURL_HOME=~
-ZDOTDIR=~ WGETRC=~/.wgetrc CONDARC=~/.condarc COMPOSER_HOME=~/.composer BUNDLE_USER_CONFIG=~/.bundle/config
-HEX_HOME=~/.hex TF_CLI_CONFIG_FILE=~/.terraformrc CODEX_HOME=~/.codex CLAUDE_CONFIG_DIR=~/.claude
-HF_HOME=~/.cache/huggingface HF_TOKEN_PATH=~/.cache/huggingface/token KAGGLE_CONFIG_DIR=~/.kaggle
-JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history DOTNET_CLI_HOME=~
-MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
+XDG_CONFIG_HOME=.config XDG_DATA_HOME=.local/share XDG_STATE_HOME=.local/state XDG_CACHE_HOME=.cache GNUPGHOME=.gnupg
+CARGO_HOME=.cargo GRADLE_USER_HOME=.gradle NPM_CONFIG_USERCONFIG=.npmrc npm_config_userconfig=.npmrc
+PIP_CONFIG_FILE=.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=.aws/credentials AWS_CONFIG_FILE=.aws/config KUBECONFIG=.kube
+DOCKER_CONFIG=.docker REGISTRY_AUTH_FILE=.dockercfg NETRC=.netrc PGPASSFILE=.pgpass PGSERVICEFILE=.pg_service.conf
+GH_CONFIG_DIR=.config/gh GLAB_CONFIG_DIR=.config/glab-cli GIT_CONFIG_GLOBAL=.gitconfig AZURE_CONFIG_DIR=.azure
+CLOUDSDK_CONFIG=.config/gcloud GOOGLE_APPLICATION_CREDENTIALS=.config/gcloud BOTO_CONFIG=.boto OCI_CLI_CONFIG_FILE=.oci
+PASSWORD_STORE_DIR=.password-store SOPS_AGE_KEY_FILE=.config/sops VAULT_TOKEN_PATH=.vault-token
+ANSIBLE_VAULT_PASSWORD_FILE=.vault_pass RCLONE_CONFIG=.rclone.conf CURL_HOME= ZDOTDIR= WGETRC=.wgetrc CONDARC=.condarc
+COMPOSER_HOME=.composer BUNDLE_USER_CONFIG=.bundle/config HEX_HOME=.hex TF_CLI_CONFIG_FILE=.terraformrc
+CODEX_HOME=.codex CLAUDE_CONFIG_DIR=.claude HF_HOME=.cache/huggingface HF_TOKEN_PATH=.cache/huggingface/token
+KAGGLE_CONFIG_DIR=.kaggle JUPYTER_CONFIG_DIR=.jupyter XAUTHORITY=.Xauthority HISTFILE=.bash_history DOTNET_CLI_HOME=
+MYSQL_HISTFILE=.mysql_history PSQL_HISTORY=.psql_history
 """
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
@@ -681,10 +656,7 @@ PLAIN_NAMES: Mapping[str, str] = {
 # Keyed by environment variable: the file or folder in the home folder whose rules also apply to the path in the
 # variable. The variable may contain several paths, separated by colons. An empty string stands for the home folder
 # itself.
-MOVED: Mapping[str, str] = {
-    variable: place.removeprefix("~").lstrip("/")
-    for variable, _, place in (assignment.partition("=") for assignment in _MOVED.split())
-}
+MOVED: Mapping[str, str] = dict(re.findall(r"(\S+)=(\S*)", _MOVED))
 # All known locations of secrets in a home folder, keyed by their path in it
 HOME_PLACES: Mapping[str, SecretPlace] = {
     **dict.fromkeys(AGENT_FOLDERS, SecretPlace(frozenset(), is_settings=False)),

@@ -24,18 +24,18 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 from anyio import Lock
 
-from tools.contract.command_views import SYSTEM, Engine, Network, ViewKind
+from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.tool_errors import ExhaustedError
 from tools.machine.threads import THREADS
 from tools.shell.private_folders import PrivateFolders, empty_if_large
 from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
-from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
+from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES
 
 # Paths that are readable in addition to a command's own folders. `/dev/shm` is not among them, because it contains
 # other programs' memory.
@@ -51,10 +51,7 @@ _RESTRICT_SELF, _CLOSE_RANGE = 446, 436
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules that allow reading the paths in `readable` and changing those in `writable`.
-
-    The paths are real. Raises an `OSError` if there is no system call filter.
-    """
+    """Return the rules for reading and changing these real paths. Raises an `OSError` if there is no call filter."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
@@ -127,13 +124,12 @@ class LandlockCommand(ConfinedCommand):
 
 
 class LandlockConfinement:
-    """Confines read-only commands if namespaces are not available. The first command tests whether this works."""
+    """Tests whether Landlock can confine read-only commands here, for when namespaces are not available."""
 
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
         self._folders = folders
-        self._failure = ""  # empty if untested or working
-        self._is_tested = False
+        self._failure: str | None = None  # `None` if untested, empty if it works
         self._testing = Lock()
 
     def may_work(self) -> bool:
@@ -141,36 +137,15 @@ class LandlockConfinement:
         return not (self._failure or unavailable_reason())
 
     async def failure(self) -> str:
-        """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
-
-        The result is empty if it can.
-        """
+        """Return why Landlock cannot confine read-only commands, as a clause; empty if it can. Tests this once."""
         async with self._testing:
-            if not self._is_tested:
+            if self._failure is None:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))
                 failure = await landlock_failure(self._starter, parent) or ""
                 if failure == NO_ANSWER:
                     return failure  # not final, because the machine may have been busy
-                self._failure, self._is_tested = failure, True
+                self._failure = failure
             return self._failure
-
-    def confined_command(
-        self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
-    ) -> ConfinedCommand:
-        """Return a command that can read these real paths, and write only to its temporary folder, if any. Blocking."""
-        environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
-        settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
-        environment |= {"GIT_CONFIG_GLOBAL": settings}  # git fails if it may not read its settings file
-        writable = ()
-        if temporary is not None:
-            writable = (temporary,)
-            environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        landlock_spec = replace(
-            spec, environment=environment, landlock=landlock_rules(readable, writable, may_take_shares=may_take_shares)
-        )
-        return LandlockCommand(
-            landlock_spec, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary
-        )
 
 
 def landlock_entry(machine: str, rules: int, program: int) -> bytes:
@@ -347,10 +322,7 @@ class _Filter:
         other_answer: int,
         mask: int = 0xFFFFFFFF,
     ) -> None:
-        """Answer a call with `listed_answer` if an argument is in `values`, otherwise with `other_answer`.
-
-        Later instructions do not apply to this call.
-        """
+        """Answer a call by whether an argument is in `values`. Later instructions do not apply to this call."""
         self.add(_EQUAL, call, false=len(values) + 4)
         self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         self.add(_AND, mask)

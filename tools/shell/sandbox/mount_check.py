@@ -82,10 +82,7 @@ class MountGate:
         self._close(self._options_write_end)
 
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
-        """Wait until everything is mounted.
-
-        Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has exited.
-        """
+        """Wait until all is mounted. Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has exited."""
         with anyio.fail_after(seconds):
             await anyio.wait_writable(self._full)
         if self._poll(self._full, 0) & _NO_READER:
@@ -174,15 +171,11 @@ class MountTable:
                         for character, escape in _ESCAPES.items():
                             source, at = source.replace(escape, character), at.replace(escape, character)
                     mounts[number] = Mount(number, parent, device, source, at or "/", "ro" in options.split(","))
-        nested_mounts = {
-            number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number
-        }
-        no_mount = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
-        self._lowest = next(
-            (mount for mount in mounts.values() if mount.at == "/" and mount.number not in nested_mounts), no_mount
-        )
+        nested_mounts = [mount for mount in mounts.values() if mount.parent in mounts and mount.parent != mount.number]
+        roots = (mount for mount in mounts.values() if mount.at == "/" and mount not in nested_mounts)
+        self._lowest = next(roots, Mount("", "", "", "", "", is_read_only=False))  # if the root is not a mount
         # Keyed by parent id and path
-        self._mounts_on = {(mount.parent, mount.at): mount for mount in nested_mounts.values()}
+        self._mounts_on = {(mount.parent, mount.at): mount for mount in nested_mounts}
 
     def is_mount_point(self, path: str) -> bool:
         return self._visible_mount(path)[0].at == path

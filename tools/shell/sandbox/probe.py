@@ -54,13 +54,10 @@ class Probe:
     """The test program, and the folders created for it."""
 
     folder: str  # deleted by `remove`, or with the server's folder
+    root: str  # the workspace of the program
     argv: tuple[str, ...]
     readable_paths: tuple[str, ...]  # real paths that the program has to read
     outside: str  # the file that the program must not write to; also deleted by `remove`
-
-    @property
-    def root(self) -> str:
-        return os.path.join(self.folder, "root")
 
     @staticmethod
     def create_in(parent: str, engine_or_view: str, own: str = "", outside: str = "") -> Probe:
@@ -83,7 +80,7 @@ class Probe:
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
         argv = (python, "-P", "-S", script, engine_or_view, root, own, outside, process)
         readable_paths = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
-        return Probe(folder, argv, tuple(map(os.path.realpath, readable_paths)), outside)
+        return Probe(folder, root, argv, tuple(map(os.path.realpath, readable_paths)), outside)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

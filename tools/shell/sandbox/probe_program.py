@@ -54,10 +54,8 @@ def reach_a_network() -> None:
 def keep_capabilities() -> None:
     with open("/proc/self/status", encoding="utf-8") as status:
         # Ignore the bounding set, which does not change for unprivileged users and is of no use to them.
-        capability_sets = [
-            line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))
-        ]
-    if not any(int(capability_set, 16) for capability_set in capability_sets):
+        masks = [line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
+    if not any(int(mask, 16) for mask in masks):
         raise OSError
 
 

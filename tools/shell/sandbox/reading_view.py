@@ -48,25 +48,16 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 def reading_view_paths(
     home: str,
-    search_path: str,
-    roots: Sequence[str],
-    hidden_paths: Collection[str] = (),
-    required_paths: Iterable[str] = (),
+    search_path: str,  # the `PATH` of the command
+    roots: Sequence[str],  # real paths of the workspace folders
+    hidden_paths: Collection[str] = (),  # real paths not to show, not even as part of a program folder
+    required_paths: Iterable[str] = (),  # further files and folders that are needed, regardless of their location
     *,
-    with_repository: bool = False,
+    with_repository: bool = False,  # whether to show the whole repository whose work tree contains the workspace
 ) -> tuple[str, ...]:
-    """Return the files and folders that a command sees in addition to the workspace. Blocking.
+    """Return the existing real paths that a command sees in addition to the workspace. Blocking.
 
-    Args:
-        home: The home folder.
-        search_path: The `PATH` of the command.
-        roots: Real paths of the workspace folders.
-        hidden_paths: Real paths that no command may see. A program folder that contains one is not shown as a whole.
-        required_paths: Further files and folders that are needed, regardless of their location.
-        with_repository: Whether to show the whole repository whose work tree contains the workspace.
-
-    Returns:
-        Existing real paths. None is inside another or in the workspace, and none contains the home folder.
+    None is inside another or in the workspace, and none contains the home folder.
     """
     real_home = os.path.realpath(home)
     # Ignore a home folder inside the workspace: a command could write files there that would make other paths readable.
@@ -323,10 +314,7 @@ def _linked_stores(git_file: str) -> Iterator[str]:
     if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
         yield store
         common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
-        if (
-            os.path.basename(os.path.dirname(store)) == "worktrees"
-            and os.path.dirname(os.path.dirname(store)) == common
-        ):
+        if os.path.dirname(store) == os.path.join(common, "worktrees"):
             yield common
         return
     tree = _WORK_TREE.search(_text(os.path.join(store, "config")) or "")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
@@ -174,8 +175,6 @@ class StandIns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPreparation:
-    """Prepares the view of one command."""
-
     site: Site
     scanner: AutoRunScanner
     roots: Sequence[str]
@@ -207,23 +206,18 @@ class ViewPreparation:
         files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
         view = View(roots=present, writable=tuple(files), has_own_network=self.has_own_network)
         view = self._with_machine(view, workspace, restrictions.masked)
+        is_visible = partial(_is_visible, view, hidden_paths)
 
         replacements: dict[str, str] = {}
         for path in _by_depth(restrictions.masked):
-            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements):
+            if is_visible(path) and not is_inside(path, replacements):
                 replacements[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
         in_etc = private_paths_in_etc() if self.is_reading else ()
         folders_to_hide = dict.fromkeys((*hidden_paths.folders, *filter(os.path.isdir, in_etc)))
-        hidden_folders = tuple(
-            path for path in folders_to_hide if path not in present and _is_visible(path, view, hidden_paths)
-        )
+        hidden_folders = tuple(path for path in folders_to_hide if path not in present and is_visible(path))
         files_to_hide = dict.fromkeys((*hidden_paths.files, *(path for path in in_etc if path not in folders_to_hide)))
-        hidden_files = tuple(path for path in files_to_hide if _is_visible(path, view, hidden_paths))
-        settings = (
-            path
-            for path in hidden_paths.settings
-            if _is_visible(path, view, hidden_paths) and not is_inside(path, replacements)
-        )
+        hidden_files = tuple(filter(is_visible, files_to_hide))
+        settings = (path for path in filter(is_visible, hidden_paths.settings) if not is_inside(path, replacements))
         shown_settings = {path: stand_ins().settings for path in settings}
 
         # Scan before creating any folder: a scan may fail, and then nothing would remove the folder.
@@ -315,14 +309,8 @@ class ViewPreparation:
     ) -> tuple[AutoRunState, tuple[str, ...], tuple[str, ...], int]:
         """Decide what keeps auto-run files and denied paths from being changed or moved.
 
-        Args:
-            present: The root folders in the view.
-            scans: The auto-run files in each of these folders.
-            restrictions: The files that rules protect.
-
-        Returns:
-            The auto-run files before the command, the pinned paths, the read-only paths, and the number of auto-run
-            paths that are not protected.
+        `present` are the root folders in the view, and `scans` the auto-run files in each of them. Returns the auto-run
+        files before the command, the pinned paths, the read-only paths, and the number of unprotected auto-run paths.
         """
         site, scanner, command_view, hidden_paths = self.site, self.scanner, self.command_view, self.hidden_paths
         # Create the missing hooks folders of repositories, because a missing folder cannot be protected.
@@ -336,9 +324,7 @@ class ViewPreparation:
                         scan.read_only.append(hooks)
         auto_run_paths = {path for scan in scans for path in scan.paths}
         # A hook that a running job created must not run in a command that can write git's settings.
-        changes_by_git = (
-            command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
-        )
+        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
         unlistable = {path for scan in scans for path in scan.unlistable}
         server_paths = [
             path
@@ -352,7 +338,7 @@ class ViewPreparation:
         changeable_names = (os.path.expanduser(path) for path in (*command_view.writable, *site.writable))
         paths = (os.path.normpath(os.path.join(root, path)) for path in changeable_names for root in present)
         changeable = tuple(path for path in paths if not any(contains(path, root) for root in present))
-        free = present if changes_by_git else changeable
+        free = present if is_git else changeable
         # If a file may be changed, its folder must be writable too, because some programs write a new file and rename
         # it.
         paths_to_protect = (
@@ -372,31 +358,26 @@ class ViewPreparation:
         )
         # A path that is mounted inside a hidden folder would become visible.
         excluded = (*(path for path in hidden_paths.all if is_inside(path, present)), *restrictions.masked)
-        read_only = _by_depth(
-            {*auto_run_read_only, *(path for path in restrictions.read_only if _is_open(path, present, excluded))}
-        )
-        pinned = _by_depth(
-            {*auto_run_pinned, *(path for path in restrictions.pinned if _is_open(path, present, excluded))}
-            - {*present}
-        )
-        is_known = self.private_folder is not None
+
+        def is_open(path: str) -> bool:
+            is_shown = is_inside(path, present) and not is_inside(path, excluded)
+            return is_shown and os.path.exists(path) and _real(path) == path
+
+        read_only = _by_depth({*auto_run_read_only, *filter(is_open, restrictions.read_only)})
+        pinned = _by_depth({*auto_run_pinned, *filter(is_open, restrictions.pinned)} - {*present})
         state = AutoRunState(
             scanner,
             present,
             {*server_paths, *auto_run_paths},
             unlistable,
             changeable,
-            is_known=is_known,
-            is_git=changes_by_git,
+            is_known=self.private_folder is not None,
+            is_git=is_git,
         )
         return state, pinned, read_only, uncovered
 
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
-        """Return the client's folders, a folder with a `/tmp` for this command alone, and the client's `/tmp`.
-
-        The client's folders are keyed by their path in the view. The second result is removed after the command;
-        it is `None` if the command uses the client's `/tmp`, or if there is no `private_folder`. The third is set only
-        if the files in the command's own `/tmp` are moved there before that folder is removed.
+        """Return the client's folders, keyed by their path in the view, and `PreparedView.alone` and `scratch`.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
         files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
@@ -425,10 +406,7 @@ class ViewPreparation:
 
 
 def _check(visible_paths: Iterable[str], folders: Iterable[str], masked_paths: Collection[str]) -> None:
-    """Refuse to mask a folder that the command needs, or to show a path that contains a symlink.
-
-    Approved paths contained no symlinks, so a symlink found here was created later.
-    """
+    """Refuse to mask a folder that the command needs, or to show a path that became a symlink after its approval."""
     for place in (place for folder in folders for place in masked_paths if contains(place, folder)):
         raise _not_run(
             f"'{shown_whole_path(place)}' is hidden from commands by a rule, and it contains the workspace or a folder "
@@ -446,27 +424,21 @@ def _not_run(reason: str) -> ToolError:
     return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {reason}")
 
 
-def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
-    """Return True if a path would be visible if it were not hidden itself.
+def _is_visible(view: View, hidden_paths: HiddenPaths, path: str) -> bool:
+    """Return True if a path would be visible if it were not hidden itself. The nearest folder above it decides."""
+    nearest = _nearest(path, (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt))
+    if nearest < 0 and (not view.is_whole or is_inside(path, view.private)):
+        return False
+    return max(nearest, 0) >= _nearest(path, (folder for folder in hidden_paths.folders if folder != path))
 
-    The answer depends on the nearest visible or hidden folder that contains the path.
-    """
-    visible_lengths = (
-        len(folder)
-        for folder in (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt)
-        if contains(folder, path)
-    )
-    nearest = max(visible_lengths, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
-    hidden_lengths = (len(folder) for folder in hidden_paths.folders if contains(folder, path) and folder != path)
-    return nearest >= max(hidden_lengths, default=0)
+
+def _nearest(path: str, folders: Iterable[str]) -> int:
+    """Return the length of the longest of these folders that contains a path, or -1 if none does."""
+    return max((len(folder) for folder in folders if contains(folder, path)), default=-1)
 
 
 def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str]) -> Iterator[str]:
-    """Create the mount points in the client's folders.
-
-    Yields:
-        The mount points that are empty files.
-    """
+    """Create the mount points in the client's folders. Yield those that are empty files."""
     for visible_folder, folder in lasting.items():
         for path in mounted_paths:
             if contains(visible_folder, path) and path != visible_folder and os.path.lexists(path):
@@ -488,11 +460,9 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
         for path in _except_server_paths(site, (*command_view.seen, *command_view.writable))
         if is_inside(path, hidden_paths.all)
     ]
-    return (
-        secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
-        if approved_paths
-        else hidden_paths
-    )
+    if not approved_paths:
+        return hidden_paths
+    return secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
 
 
 def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
@@ -564,11 +534,10 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def depth(path: str) -> int:
-    return 0 if path == "/" else path.rstrip("/").count("/")
+    return path.rstrip("/").count("/")
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
-    """Return the environment of a command, adapted to its view."""
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
@@ -590,10 +559,6 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     return variables
 
 
-def _is_open(path: str, present: Sequence[str], excluded: Iterable[str]) -> bool:
-    return is_inside(path, present) and not is_inside(path, excluded) and os.path.exists(path) and _real(path) == path
-
-
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
     """Sort paths by depth, so that no mount covers an earlier one."""
     return tuple(sorted(paths, key=depth))
@@ -609,7 +574,7 @@ def _real(path: str) -> str:
 
 def _protective_mounts(
     roots: Sequence[str], hidden_paths: Sequence[str], repositories: Iterable[str], paths_to_protect: Iterable[str]
-) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+) -> tuple[Iterable[str], Iterable[str], int]:
     """Return the mounts that protect auto-run files: pinned paths and read-only paths. Also count unprotected paths.
 
     A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
@@ -622,10 +587,8 @@ def _protective_mounts(
         # A path is seen if it is inside a root, and no hidden folder that contains it is nearer than the nearest such
         # root. A path outside all roots is already read-only or hidden. Mounting a hidden one, because a symlink in a
         # workspace leads to it, would make it visible.
-        nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
-        return nearest >= 0 and nearest >= max(
-            (len(folder) for folder in hidden_paths if contains(folder, path)), default=-1
-        )
+        nearest = _nearest(path, (root for root in roots if path != root))
+        return nearest >= 0 and nearest >= _nearest(path, hidden_paths)
 
     def folders_above(path: str) -> Iterator[str]:
         folder = os.path.dirname(path)
@@ -643,17 +606,11 @@ def _protective_mounts(
         for path in filter(is_seen, dict.fromkeys(paths)):
             if path in kind or os.path.islink(path) or not os.path.lexists(path):
                 continue
-            unmounted_parents = [
-                folder for folder in folders_above(path) if folder not in pinned and folder not in read_only
-            ]
-            if mount_count + len(unmounted_parents) + 1 > MAX_PROTECTIVE_MOUNTS:
+            new_pins = [folder for folder in folders_above(path) if folder not in pinned and folder not in read_only]
+            if mount_count + len(new_pins) + 1 > MAX_PROTECTIVE_MOUNTS:
                 uncovered += 1
                 continue
-            mount_count += len(unmounted_parents) + 1
-            pinned |= dict.fromkeys(unmounted_parents)
+            mount_count += len(new_pins) + 1
+            pinned |= dict.fromkeys(new_pins)
             kind[path] = None
-    # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
-    only_pinned = (
-        path for path in pinned if path not in read_only and read_only.keys().isdisjoint(folders_above(path))
-    )
-    return _by_depth(only_pinned), _by_depth(read_only), uncovered
+    return pinned, read_only, uncovered
