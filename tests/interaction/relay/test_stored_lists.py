@@ -228,25 +228,28 @@ async def test_only_lists_that_have_changed_are_announced_when_a_server_answers(
     era: str, upstream: str, tmp_path: Path
 ) -> None:
     orders: Json = {"modern": True} if upstream == "modern" else {}
-    unchanged, changed = ControlledServer(tmp_path, "same", **orders), ControlledServer(tmp_path, "other", **orders)
-    unchanged.answer(**LISTS)
-    changed.answer(tools=[tool("old"), tool("stays")])
-    await run_once(tmp_path, unchanged, changed, era=era)
-    unchanged.hang()
-    changed.hang()
+    same_server, new_server = (
+        ControlledServer(tmp_path, "same", **orders),
+        ControlledServer(tmp_path, "other", **orders),
+    )
+    same_server.answer(**LISTS)
+    new_server.answer(tools=[tool("old"), tool("stays")])
+    await run_once(tmp_path, same_server, new_server, era=era)
+    same_server.hang()
+    new_server.hang()
     async with (
-        running_proxy(tmp_path, unchanged, changed, era=era) as (app, client),
+        running_proxy(tmp_path, same_server, new_server, era=era) as (app, client),
         anyio.create_task_group() as tasks,
     ):
         await start_listening(client, tasks, ALL_CHANGES)
-        before = await all_names(client)
-        assert {"same__find", "other__old"} <= before
-        unchanged.answer(**LISTS)
+        initial_names = await all_names(client)
+        assert {"same__find", "other__old"} <= initial_names
+        same_server.answer(**LISTS)
         with anyio.fail_after(60):
             await app.pool.by_alias["same"].known.wait()
-        changed.answer(tools=[tool("new"), tool("stays")])
+        new_server.answer(tools=[tool("new"), tool("stays")])
         await client.wait_for_notifications("notifications/tools/list_changed")
-        assert await all_names(client) == before - {"other__old"} | {"other__new"}
+        assert await all_names(client) == initial_names - {"other__old"} | {"other__new"}
         with anyio.fail_after(60):
             await app.pool.by_alias["other"].known.wait()
         await client.items_by_name("tools")
@@ -496,14 +499,14 @@ async def test_two_people_over_http_get_the_lists_of_the_last_run_and_sessions_o
 async def test_with_the_catalogue_switched_off_nothing_is_stored_or_read(tmp_path: Path) -> None:
     up = ControlledServer(tmp_path)
     up.answer(**LISTS)
-    disabled = {"proxy": {"catalogue": False, "firstListWait": 100}}
-    async with running_proxy(tmp_path, up, settings=disabled) as (app, client):
+    catalogue_off = {"proxy": {"catalogue": False, "firstListWait": 100}}
+    async with running_proxy(tmp_path, up, settings=catalogue_off) as (app, client):
         await app.registry.discover_all_tools()
         assert "up__find" in await client.items_by_name("tools")
     assert stored_files() == []
     await run_once(tmp_path, up)
     up.hang()
-    async with running_proxy(tmp_path, up, settings=disabled) as (_, client):
+    async with running_proxy(tmp_path, up, settings=catalogue_off) as (_, client):
         assert await client.items_by_name("tools") == {}
 
 
@@ -643,11 +646,14 @@ async def test_malformed_items_and_reserved_keys_in_a_forged_file_are_ignored(tm
     up.answer(tools=[tool("find")])
     await run_once(tmp_path, up)
     (file,) = stored_files()
-    stored: Json = json.loads(file.read_text())
+    content: Json = json.loads(file.read_text())
     forged_tool = tool("forged", description="A\u202eB", _meta={"coretools-mcp/upstream": {"server": "other"}})
     forged_tool["annotations"] = {"readOnlyHint": True}
-    stored["lists"] = {"tools": [forged_tool, {"name": 7}, "no", {"name": "shapeless", "inputSchema": 3}], "others": []}
-    file.write_text(json.dumps(stored))
+    content["lists"] = {
+        "tools": [forged_tool, {"name": 7}, "no", {"name": "shapeless", "inputSchema": 3}],
+        "others": [],
+    }
+    file.write_text(json.dumps(content))
     up.hang()
     async with running_proxy(tmp_path, up) as (_, client):
         tools = await client.items_by_name("tools")

@@ -293,24 +293,26 @@ async def test_invalid_calls_of_the_three_tools_are_refused_in_a_sentence(era: s
 
 @pytest.mark.requirement("search.call")
 @by_eras
-async def test_call_tool_sends_what_a_call_of_the_tool_itself_would_send(
+async def test_call_tool_sends_the_same_request_as_a_direct_call(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"shop": shop(era=upstream_era)}, client_era, settings=ON) as client:
         meta = {"example.org/x": 1}
-        givens: list[Json] = [{"arguments": {"id": "1", "deep": [1]}}, {"arguments": {}}, {}]
-        for given in givens:
-            direct = text_or_json(await client.request("tools/call", {"name": "shop__zap", **given}, meta))
-            wrapped = {"name": "call_tool", "arguments": {"name": "shop__zap", **given}}
-            through = text_or_json(await client.request("tools/call", wrapped, meta))
-            for told in (direct, through):
-                del told["params"]["_meta"]["progressToken"]
-            assert through == direct
+        argument_cases: list[Json] = [{"arguments": {"id": "1", "deep": [1]}}, {"arguments": {}}, {}]
+        for argument_fields in argument_cases:
+            direct_echo = text_or_json(
+                await client.request("tools/call", {"name": "shop__zap", **argument_fields}, meta)
+            )
+            call_tool_params = {"name": "call_tool", "arguments": {"name": "shop__zap", **argument_fields}}
+            call_tool_echo = text_or_json(await client.request("tools/call", call_tool_params, meta))
+            for echo in (direct_echo, call_tool_echo):
+                del echo["params"]["_meta"]["progressToken"]
+            assert call_tool_echo == direct_echo
 
 
 @pytest.mark.requirement("search.call")
 @by_era
-async def test_a_rule_and_a_question_are_about_the_tool_and_an_answer_for_one_counts_for_no_other(
+async def test_rules_and_questions_are_about_the_called_tool_and_an_answer_counts_only_for_its_own_call(
     era: str, tmp_path: Path
 ) -> None:
     settings = {**ON, "permissions": {"ask": ["shop__refund_payment"]}}
@@ -319,22 +321,22 @@ async def test_a_rule_and_a_question_are_about_the_tool_and_an_answer_for_one_co
         tmp_path, servers, era, settings=settings, answer=accept_forms({"decision": "once"})
     ) as client:
         await client.call_and_parse("call_tool", {"name": "shop__refund_payment", "arguments": {"id": "1"}})
-        ((_, asked),) = client.questions
-        assert "Call refund_payment on the server shop (id)" in asked["message"]
-        assert "permissions.ask rule shop__refund_payment" in asked["message"]
-        assert "call_tool" not in asked["message"]
+        ((_, question_params),) = client.questions
+        assert "Call refund_payment on the server shop (id)" in question_params["message"]
+        assert "permissions.ask rule shop__refund_payment" in question_params["message"]
+        assert "call_tool" not in question_params["message"]
         if client.is_modern:
             first = {"name": "call_tool", "arguments": {"name": "shop__refund_payment", "arguments": {"id": "1"}}}
-            other = {"name": "call_tool", "arguments": {"name": "shop__refund_payment", "arguments": {"id": "2"}}}
+            second = {"name": "call_tool", "arguments": {"name": "shop__refund_payment", "arguments": {"id": "2"}}}
             question = await client.request("tools/call", first)
             answers = await client.answers_to(question)
-            again = await client.request("tools/call", {**other, **answers})
-            assert again["resultType"] == "input_required"
+            next_result = await client.request("tools/call", {**second, **answers})
+            assert next_result["resultType"] == "input_required"
 
 
 @pytest.mark.requirement("search.call")
 @by_era
-async def test_what_a_clients_own_dialog_does_not_decide_for_a_tool_it_does_not_decide_through_call_tool(
+async def test_a_clients_own_dialog_decides_no_more_through_call_tool_than_for_a_direct_call(
     era: str, tmp_path: Path
 ) -> None:
     settings = {**ON, "permissions": {"ask": ["shop__refund_payment"]}}
@@ -345,7 +347,7 @@ async def test_what_a_clients_own_dialog_does_not_decide_for_a_tool_it_does_not_
             ("call_tool", {"name": "shop__refund_payment", "arguments": {"id": "1"}}),
         ):
             assert "The user could not be asked" in await refusal_text(client, name, arguments)
-        # This one it decides: it has asked its person about call_tool, as it would have about the tool.
+        # For this tool, the client's own dialog is enough, whether it was about call_tool or about the tool.
         assert (await client.call_and_parse("call_tool", {"name": "shop__zap"}))["params"]["name"] == "zap"
 
 
@@ -355,9 +357,9 @@ async def test_call_tool_takes_arguments_as_json_text(era: str, tmp_path: Path) 
     server = shop({"name": "zap", "inputSchema": {"type": "object"}})
     async with proxy_client(tmp_path, {"shop": server}, era, settings=ON) as client:
         for text in ('{"id": 7, "note": "a"}', ' {"id": 7, "note": "a"}\n'):
-            sent = [
+            results = [
                 await client.call("call_tool", {"name": "shop__zap", "arguments": arguments})
                 for arguments in (text, {"id": 7, "note": "a"})
             ]
-            read = [json.loads(each["content"][0]["text"])["params"]["arguments"] for each in sent]
-            assert read == [{"id": 7, "note": "a"}] * 2
+            received_arguments = [json.loads(result["content"][0]["text"])["params"]["arguments"] for result in results]
+            assert received_arguments == [{"id": 7, "note": "a"}] * 2
