@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-EXPECTED = Path(__file__).with_name("expected_failures.txt")
+EXPECTED_FAILURES_FILE = Path(__file__).with_name("expected_failures.txt")
 
 SCORED_COUNTS = {"2025-11-25": 30, "2026-07-28": 37}
 
@@ -60,10 +60,14 @@ def _proxy(root: Path, folder: Path, upstream: dict[str, Any], *, is_forked: boo
         yield f"{url}/mcp"
 
 
-def _expected(upstream: str, revision: str) -> set[str]:
-    lines = EXPECTED.read_text(encoding="utf-8").splitlines()
+def _expected_failures(upstream: str, revision: str) -> set[str]:
+    lines = EXPECTED_FAILURES_FILE.read_text(encoding="utf-8").splitlines()
     entries = [line.split() for line in lines if line and not line.startswith("#")]
-    return {scenario for over, at, scenario in entries if (over, at) == (upstream, revision)}
+    return {
+        scenario
+        for transport, scenario_revision, scenario in entries
+        if (transport, scenario_revision) == (upstream, revision)
+    }
 
 
 def _report(failures_by_scenario: dict[str, list[str]]) -> str:
@@ -89,7 +93,7 @@ def test_an_upstream_over_http_passes_behind_the_proxy_what_it_passes_alone(
 ) -> None:
     with _fixture_over_http() as fixture_url, _proxy(root, tmp_path, {"httpUrl": fixture_url}) as url:
         failures_by_scenario = failures(url, revision, tmp_path / "results")
-    assert set(failures_by_scenario) == _expected("http", revision), _report(failures_by_scenario)
+    assert set(failures_by_scenario) == _expected_failures("http", revision), _report(failures_by_scenario)
 
 
 @pytest.mark.requirement("proxy.conformance")
@@ -100,7 +104,7 @@ def test_an_upstream_over_stdio_passes_behind_the_proxy_what_it_passes_alone(
     upstream = {"command": sys.executable, "args": _fixture("stdio")}
     with _proxy(root, tmp_path, upstream) as url:
         failures_by_scenario = failures(url, revision, tmp_path / "results")
-    assert set(failures_by_scenario) == _expected("stdio", revision), _report(failures_by_scenario)
+    assert set(failures_by_scenario) == _expected_failures("stdio", revision), _report(failures_by_scenario)
 
 
 SKILLS = ("sep-2640-skills-enumeration", "sep-2640-skills-manifest", "sep-2640-skills-directory")

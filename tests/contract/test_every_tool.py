@@ -1,4 +1,4 @@
-"""The requirements for every tool. The tools come from the registry, so a new tool is covered automatically."""
+"""The requirements for every tool. A new built-in tool is included automatically; it only needs a sample call."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     await folders.aclose()
 
 
-async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:
+async def prepare_sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:
     """Return the tool as configured for the tests, the parameters of a sample call, and a context that fits it.
 
     `PAGE` in the samples is replaced by a URL, and the value of `job_id` by the id of a new job.
@@ -289,7 +289,7 @@ def test_missing_parameters_are_named(tool: Tool) -> None:
 async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     description = tool.get_description(params, context)
     assert description
@@ -303,7 +303,7 @@ async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
 async def test_a_tool_asks_exactly_when_it_may_change_something_and_asking_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     details = await tool.should_confirm_execute(params, context)
     is_unasked = tool.behaviour.read_only and tool.name not in ASKING_TOOLS
@@ -317,7 +317,7 @@ async def test_a_tool_asks_exactly_when_it_may_change_something_and_asking_chang
 async def test_a_call_returns_content_for_the_model_and_its_annotations_are_true(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     result = await tool.execute(params, context)
     assert result.error is None
@@ -334,7 +334,7 @@ async def test_a_call_returns_content_for_the_model_and_its_annotations_are_true
 async def test_structured_content_is_complete_if_a_schema_is_published_and_absent_otherwise(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     assert (tool.output_schema is None) is (tool.name in TEXT_ONLY)
     result = await tool.execute(params, context)
     assert (result.structured is None) is (tool.output_schema is None)
@@ -348,7 +348,7 @@ async def test_structured_content_is_complete_if_a_schema_is_published_and_absen
 async def test_work_stops_at_the_abort_signal(tool: Tool, tree: Path, context: ToolContext) -> None:
     signal = AbortSignal()
     signal.abort()
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     with pytest.raises(ToolError) as error_info:
         await tool.execute(params, replace(context, signal=signal))

@@ -1,4 +1,4 @@
-"""For each client and any file of its: installing twice and uninstalling restores every byte."""
+"""For each client and any of its settings files: installing twice and uninstalling restores every byte."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_every_name_is_short_enough_and_every_item_is_published_once_or_reported
 @pytest.mark.requirement("proxy.names.full")
 @examples(100)
 @given(upstreams(), budgets)
-def test_every_published_and_every_full_name_leads_back(name_lists: list[NameList], budget: int) -> None:
+def test_every_published_and_every_full_name_leads_to_its_item(name_lists: list[NameList], budget: int) -> None:
     names = name_map(name_lists, (), budget)
     for name, origin in names.published.items():
         assert names.find(name) == origin

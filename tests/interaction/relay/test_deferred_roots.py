@@ -58,7 +58,7 @@ async def test_roots_are_asked_for_once_and_sent_before_the_first_call(era: str,
 
 
 @pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_over_the_network_the_first_call_is_made_with_the_roots(path: str, tmp_path: Path) -> None:
+async def test_the_first_call_over_the_network_is_made_with_the_roots(path: str, tmp_path: Path) -> None:
     async with (
         network(tmp_path, asking_servers()) as server,
         client_on(

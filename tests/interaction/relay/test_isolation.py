@@ -88,7 +88,7 @@ async def test_the_session_and_its_call_end_with_the_clients_connection(path: st
 
 
 @pytest.mark.requirement("proxy.isolation")
-async def test_all_clients_share_one_session_where_the_entry_says_so(tmp_path: Path) -> None:
+async def test_all_clients_share_one_session_if_the_entry_says_so(tmp_path: Path) -> None:
     async with (
         network(tmp_path, {"up": stdio_entry("handshake", isolation="shared")}) as server,
         server.client("handshake", "ada") as ada,

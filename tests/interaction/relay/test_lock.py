@@ -135,7 +135,7 @@ async def test_nobody_is_asked_to_approve_a_text_that_the_question_would_cut(rem
         ],
     ),
 )
-async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
+async def test_a_lock_file_that_cannot_be_used_blocks_every_tool_and_the_message_says_why(
     content: bytes | str, reason: str, remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If `content` is a string, the lock file is a symlink to that path."""

@@ -256,7 +256,7 @@ async def test_questions_of_concurrent_calls_are_all_answered(
 
 @pytest.mark.requirement("relay.suspended")
 @pytest.mark.usefixtures("each_way")
-async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_answered(
+async def test_a_suspended_call_is_cancelled_after_its_time_limit_and_a_late_answer_is_refused(
     remote: Entry, tmp_path: Path
 ) -> None:
     settings = {"confirmation": {"timeout": 300}}

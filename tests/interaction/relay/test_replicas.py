@@ -276,7 +276,7 @@ async def test_calls_that_wait_for_the_store_count_as_running(remote: Entry, tmp
 
 
 @pytest.mark.requirement("store.limits")
-async def test_calls_are_not_held_up_one_by_one_by_a_store_that_says_nothing(remote: Entry, tmp_path: Path) -> None:
+async def test_a_store_that_does_not_answer_does_not_delay_every_call(remote: Entry, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         async with silenceable_proxy(server.port) as (port, is_silent):
             stores = ValkeyStore(f"valkey://127.0.0.1:{port}", ""), ValkeyStore(server.url, "")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("relay.results")
 @by_eras_each_way
-async def test_arguments_and_results_cross_untouched(
+async def test_arguments_and_results_cross_unchanged(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:

@@ -96,7 +96,7 @@ async def is_blocked(client: WireClient, tool: str = TOOL) -> bool:
     return "The server up has added this tool" in (await client.items_by_name("tools"))[tool].get("description", "")
 
 
-async def until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:
+async def wait_until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:
     with anyio.fail_after(CEILING):
         while await is_blocked(client, tool) is is_callable:
             await pause()
@@ -130,7 +130,7 @@ async def test_an_approval_at_one_replica_counts_at_the_other_and_its_client_is_
         second_client.messages.clear()
         await approve(first_client)
         await second_client.wait_for_notifications(TOOLS_CHANGED)
-        await until_callable(second_client)
+        await wait_until_callable(second_client)
         assert not (await second_client.call(TOOL, {})).get("isError")
         tasks.cancel_scope.cancel()
     await servers.restart("other")
@@ -150,7 +150,7 @@ async def test_an_approval_does_not_count_with_another_lock_file(servers: Server
     async with servers.client("other", "modern") as client:
         for content, is_callable in ((OTHER_LOCK, False), (EMPTY_LOCK, True), (OTHER_LOCK, False)):
             servers.lock("other").write_bytes(content)
-            await until_callable(client, is_callable=is_callable)
+            await wait_until_callable(client, is_callable=is_callable)
 
 
 @pytest.mark.requirement("lock.replicas")
@@ -167,7 +167,7 @@ async def test_concurrent_approvals_at_two_replicas_count_at_both(servers: Serve
             tasks.start_soon(approve, second_client, tools["other"])
         for client in (first_client, second_client):
             for tool in tools.values():
-                await until_callable(client, tool)
+                await wait_until_callable(client, tool)
 
 
 @pytest.mark.requirement("lock.replicas-away")
@@ -189,9 +189,9 @@ async def test_while_the_store_is_away_approvals_are_refused_and_once_it_is_back
         async with servers.client("late", "handshake") as late_client:
             assert await is_blocked(late_client, "up__ask")
             await anyio.to_thread.run_sync(servers.store.start)
-            await until_callable(late_client, "up__ask")
+            await wait_until_callable(late_client, "up__ask")
             await approve(first_client)
-            await until_callable(late_client)
+            await wait_until_callable(late_client)
     assert [servers.lock(name).read_bytes() for name in ("one", "late")] == [EMPTY_LOCK] * 2
 
 

@@ -288,7 +288,7 @@ async def test_a_call_waits_for_its_server_and_nobody_is_asked_before(era: str, 
 @pytest.mark.requirement("catalogue.calls")
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("is_read_only", [False, True])
-async def test_what_a_tool_is_now_decides_on_its_call(is_read_only: bool, tmp_path: Path) -> None:
+async def test_the_current_definition_of_a_tool_decides_on_its_call(is_read_only: bool, tmp_path: Path) -> None:
     up = ControlledServer(tmp_path)
     up.answer(tools=[tool("find", annotations={"readOnlyHint": not is_read_only})])
     plan = {"approvalMode": "plan"}
@@ -347,7 +347,7 @@ async def test_a_refused_tool_is_not_listed_and_its_call_is_refused_while_its_se
 
 @pytest.mark.requirement("catalogue.calls")
 @pytest.mark.usefixtures("each_way")
-async def test_a_call_that_waits_longer_than_its_time_is_answered_and_nobody_was_asked(tmp_path: Path) -> None:
+async def test_a_call_that_waits_longer_than_its_time_limit_is_answered_and_nobody_is_asked(tmp_path: Path) -> None:
     person = Person()
     up = ControlledServer(tmp_path, entry={"trust": False, "timeout": 100})
     up.answer(**LISTS)
@@ -396,7 +396,7 @@ async def test_prompts_resources_and_completions_wait_for_their_server(era: str,
 
 @pytest.mark.requirement("catalogue.failed")
 @by_era
-async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp_path: Path) -> None:
+async def test_the_stored_lists_of_a_server_disappear_if_it_cannot_be_reached(era: str, tmp_path: Path) -> None:
     up, well = ControlledServer(tmp_path), ControlledServer(tmp_path, "well")
     up.answer(**LISTS)
     well.answer(tools=[tool("a")])
@@ -446,7 +446,7 @@ async def test_names_and_texts_of_the_last_run_are_those_of_the_live_lists(tmp_p
 
 
 @pytest.mark.requirement("catalogue.names")
-async def test_an_unprefixed_name_of_the_last_run_goes_to_another_server_where_its_own_is_not_there(
+async def test_an_unprefixed_name_of_the_last_run_goes_to_another_server_if_its_own_is_gone(
     tmp_path: Path,
 ) -> None:
     first, second = (ControlledServer(tmp_path, alias, entry={"prefix": "none"}) for alias in ("first", "second"))

@@ -1,4 +1,4 @@
-"""Tasks of upstreams: clients that know tasks get ids of this server; for other clients, the server waits itself."""
+"""Tasks of upstreams: clients that support tasks get ids of this server; for other clients, the server waits itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.anyio
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 TASK_CAPABILITIES: Json = {**ALL, "extensions": {EXTENSION: {}}}
-"""The capabilities of a client that knows tasks."""
+"""The capabilities of a client that supports tasks."""
 
 PEER = str(PEERS / "task_upstream.py")
 STDIO_ENTRY: Json = {"command": sys.executable, "args": forked([PEER, "stdio"]), "trust": True}
@@ -77,7 +77,7 @@ def entries(task_port: str, tmp_path: Path) -> dict[str, Json]:
 
 
 def task_client(folder: Path, entry: Json, **options: Any) -> AbstractAsyncContextManager[WireClient]:
-    """Start a proxy, and yield its client, which knows tasks."""
+    """Start a proxy, and yield its client, which supports tasks."""
     return proxy_client(folder, {"up": entry}, "modern", capabilities=TASK_CAPABILITIES, **options)
 
 
@@ -106,7 +106,7 @@ async def refusal_error(client: WireClient, method: str, params: Json) -> Json:
 
 @pytest.mark.requirement("tasks.announced")
 @by_way
-async def test_the_extension_is_announced_where_an_upstream_has_it(
+async def test_the_extension_is_announced_if_an_upstream_has_it(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries[way]) as client:
@@ -122,7 +122,7 @@ async def test_the_extension_is_announced_where_an_upstream_has_it(
 
 @pytest.mark.requirement("tasks.announced")
 @pytest.mark.parametrize("era", ERAS)
-async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
+async def test_the_extension_is_not_announced_if_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
     async with proxy_client(tmp_path, {"up": remote(era)}, "modern", capabilities=TASK_CAPABILITIES) as client:
         await client.items_by_name("tools")
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
@@ -132,7 +132,7 @@ async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: An
 @pytest.mark.requirement("tasks.ids")
 @by_way
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-async def test_a_task_is_asked_for_changed_and_cancelled_under_an_id_of_ours(
+async def test_a_task_is_read_updated_and_cancelled_under_an_id_of_this_server(
     transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries[way], transport=transport) as client:
@@ -158,7 +158,9 @@ async def test_a_task_is_asked_for_changed_and_cancelled_under_an_id_of_ours(
 
 
 @pytest.mark.requirement("tasks.ids")
-async def test_a_header_that_is_not_the_id_is_refused(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_a_request_whose_header_does_not_have_the_tasks_id_is_refused(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     async with (
         network(tmp_path, {"up": entries["http"]}) as server,
         server.client("modern", "ada", capabilities=TASK_CAPABILITIES) as ada,
@@ -176,7 +178,7 @@ async def test_a_header_that_is_not_the_id_is_refused(entries: dict[str, Json], 
 
 @pytest.mark.requirement("tasks.unknown")
 @by_way
-async def test_an_id_of_another_client_is_refused_as_one_that_was_made_up(
+async def test_an_id_of_another_client_is_refused_like_an_invented_one(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with (
@@ -205,7 +207,7 @@ async def test_an_id_of_another_client_is_refused_as_one_that_was_made_up(
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) -> None:
+async def test_a_task_of_a_server_that_has_restarted_is_gone(tmp_path: Path) -> None:
     async with task_client(tmp_path, STDIO_ENTRY) as client:
         task_id = await begin_task(client)
         await client.call("up__leave")
@@ -224,7 +226,7 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_a_task_that_its_server_no_longer_knows_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
     async with task_client(tmp_path, entries["http"]) as client:
         task_id = await begin_task(client)
         await settle(client, "input_required", inputRequests={"one": FORM})
@@ -238,7 +240,7 @@ async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: di
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
+async def test_an_unknown_id_causes_no_warning_in_the_log(
     entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "server.store.sealing")
@@ -249,7 +251,9 @@ async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
 
 @pytest.mark.requirement("tasks.undeclared")
 @by_client
-async def test_who_does_not_know_tasks_cannot_ask_for_them(era: str, entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_clients_without_tasks_cannot_use_the_methods_of_tasks(
+    era: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             error = await refusal_error(client, method, {"taskId": "x", "inputResponses": {}})
@@ -267,7 +271,7 @@ async def test_who_does_not_know_tasks_cannot_ask_for_them(era: str, entries: di
 
 @pytest.mark.requirement("tasks.result")
 @by_way_each_way
-async def test_the_result_of_a_task_is_given_as_that_of_a_call(
+async def test_the_result_of_a_task_is_treated_like_that_of_a_call(
     way: str, entries: dict[str, Json], remote: Any, tmp_path: Path
 ) -> None:
     servers = {"up": entries[way], "other": remote("modern")}
@@ -289,7 +293,7 @@ async def test_the_result_of_a_task_is_given_as_that_of_a_call(
 
 @pytest.mark.requirement("tasks.questions")
 @by_way_each_way
-async def test_questions_of_a_task_say_whose_they_are_and_each_is_answered_once(
+async def test_questions_of_a_task_name_their_server_and_each_is_answered_once(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries[way]) as client:
@@ -330,7 +334,7 @@ async def test_questions_of_a_task_say_whose_they_are_and_each_is_answered_once(
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_question_that_was_answered_is_not_shown_while_its_server_still_shows_it(
+async def test_an_answered_question_is_not_shown_even_while_its_server_still_shows_it(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries["http"]) as client:
@@ -349,7 +353,7 @@ LOST: Json = {"code": -32602, "message": "not what was asked for"}
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_an_answer_that_did_not_arrive_can_be_sent_again(entries: dict[str, Json], tmp_path: Path) -> None:
     async with task_client(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
         task_id = await begin_task(client)
         await settle(client, "input_required", inputRequests={"one": FORM})
@@ -367,7 +371,7 @@ async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[st
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_an_automatic_refusal_that_did_not_arrive_is_sent_again(entries: dict[str, Json], tmp_path: Path) -> None:
     async with task_client(tmp_path, {**entries["http"], "timeout": 3_000}) as client:
         task_id = await begin_task(client)
         bad_question = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
@@ -382,7 +386,9 @@ async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dic
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_the_response_that_creates_a_task_has_no_questions_and_no_result(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     fields: Json = {"status": "input_required", "inputRequests": {"one": FORM}, "result": {}, "error": {}}
     async with task_client(tmp_path, entries["http"]) as client:
         params = {"name": "up__manual", "arguments": {"fields": fields, "whole": True}}
@@ -394,7 +400,9 @@ async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: di
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_nothing_but_a_task_that_asks_brings_questions(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_only_a_task_with_the_status_input_required_has_questions(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     round_of_questions: Json = {"resultType": "input_required", "inputRequests": {"one": FORM}, "requestState": "x"}
     async with task_client(tmp_path, entries["http"]) as client:
         extra_fields: Json = {"x-reply": round_of_questions, "x-unknown": 1}
@@ -413,7 +421,7 @@ async def test_nothing_but_a_task_that_asks_brings_questions(entries: dict[str, 
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
+async def test_if_a_task_has_many_questions_some_wait_until_others_are_answered(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries["http"]) as client:
@@ -432,7 +440,7 @@ async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_a_question_that_a_task_no_longer_asks_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
     async with task_client(tmp_path, entries["http"]) as client:
         task_id = await begin_task(client)
         await client.call("up__keep", {"label": "one"})
@@ -447,7 +455,7 @@ async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[st
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
+async def test_the_questions_of_one_client_do_not_displace_those_of_another(
     entries: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_tasks, "MAX_ASKING", 2)
@@ -471,7 +479,7 @@ async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
 @pytest.mark.requirement("tasks.stream")
 @by_way
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
+async def test_a_stream_reports_the_tasks_that_it_asked_for(
     transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with task_client(tmp_path, entries[way], transport=transport) as client:
@@ -498,7 +506,7 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_reads_nothing_delays_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_tasks, "ACKNOWLEDGE_SECONDS", 0.1)
     async with task_client(tmp_path, STDIO_ENTRY) as client, anyio.create_task_group() as tasks:
         task_id = await begin_task(client)
@@ -514,7 +522,7 @@ async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, mo
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_a_server_that_takes_no_refusal_holds_up_no_news_of_others(
+async def test_a_server_that_does_not_accept_a_refusal_delays_no_notifications_of_others(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     servers = {"slow": entries["stdio"], "up": entries["http"]}
@@ -561,7 +569,7 @@ async def test_a_stream_ends_when_the_server_of_its_tasks_is_gone(tmp_path: Path
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_news_of_tasks_reach_nobody_who_has_not_asked_for_them(tmp_path: Path) -> None:
+async def test_task_notifications_reach_no_client_that_has_not_asked_for_them(tmp_path: Path) -> None:
     async with proxy_client(tmp_path, {"up": STDIO_ENTRY}, "handshake") as client:
         for _ in range(3):
             await client.call("up__shout")
@@ -569,7 +577,7 @@ async def test_news_of_tasks_reach_nobody_who_has_not_asked_for_them(tmp_path: P
 
 
 async def follow(client: WireClient, label: str, results: list[Json], meta: Json | None = None, **fields: Any) -> None:
-    """Call a tool that creates a task whether or not its client knows tasks, and append its result or error."""
+    """Call a tool that creates a task whether or not its client supports tasks, and append its result or error."""
     arguments: Json = {"label": label, "anyway": True, "fields": {**QUICK, **fields}}
     try:
         results.append(await client.call("up__manual", arguments, meta))
@@ -592,7 +600,7 @@ async def wait_for_task(client: WireClient, label: str) -> None:
 @pytest.mark.requirement("tasks.followed")
 @by_way
 @by_client
-async def test_a_client_that_knows_no_tasks_gets_the_result(
+async def test_a_client_without_tasks_gets_the_result(
     era: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     result: Json = {
@@ -663,7 +671,7 @@ async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
 
 @pytest.mark.requirement("tasks.followed")
 @by_client
-async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_result(
+async def test_the_result_of_a_followed_task_that_is_created_complete_is_fetched(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     error = {"code": -32050, "message": "why", "data": 1}
@@ -714,7 +722,7 @@ async def test_a_followed_task_is_cancelled_with_its_call(
 
 @pytest.mark.requirement("tasks.followed.ends")
 @by_client
-async def test_a_followed_task_without_news_is_cancelled_after_the_time_of_the_call(
+async def test_a_followed_task_without_progress_is_cancelled_after_the_time_limit_of_the_call(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     entry = {**entries["http"], "timeout": 2_000}
@@ -745,7 +753,7 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
 
 
 @pytest.mark.requirement("tasks.followed.ends")
-async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_path: Path) -> None:
+async def test_a_followed_task_of_a_lost_server_does_not_count_as_a_concurrent_call(tmp_path: Path) -> None:
     async with proxy_client(
         tmp_path, {"up": {**STDIO_ENTRY, "maxConcurrent": 1, "timeout": 3_000}}, "modern"
     ) as client:
@@ -760,7 +768,7 @@ async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_p
 
 
 @pytest.mark.requirement("tasks.followed.pace")
-async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
+async def test_a_followed_task_is_polled_no_more_often_than_it_asks_for(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, "handshake") as client:
@@ -779,7 +787,7 @@ async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
 
 @pytest.mark.requirement("tasks.required")
 @by_way
-async def test_a_tool_that_is_done_as_a_task_only_works_for_clients_of_the_handshake(
+async def test_a_tool_that_requires_a_task_works_for_clients_of_the_handshake_era(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries[way]}, "handshake") as client:
@@ -810,7 +818,7 @@ ODD_TIMES = (10**400, -1, 0.5, "soon", None, True)
 
 
 @pytest.mark.requirement("tasks.odd")
-async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
+async def test_a_task_that_an_upstream_creates_is_accepted_only_if_it_is_valid(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     arguments: Json = {"label": "one", "anyway": True}
@@ -899,7 +907,7 @@ async def test_tasks_cross_two_proxies(way: str, entries: dict[str, Json], tmp_p
 
 
 @pytest.mark.requirement("tasks.old")
-async def test_tasks_of_2025_do_not_pass(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_tasks_of_2025_are_not_passed_on(entries: dict[str, Json], tmp_path: Path) -> None:
     async with task_client(tmp_path, entries["http"]) as client:
         tools = await client.items_by_name("tools")
         assert "execution" not in json.dumps(tools)
@@ -910,7 +918,7 @@ async def test_tasks_of_2025_do_not_pass(entries: dict[str, Json], tmp_path: Pat
 
 
 @pytest.mark.requirement("tasks.kept")
-async def test_a_session_is_not_idle_while_a_task_of_it_is_to_be_known(
+async def test_a_session_is_not_idle_while_one_of_its_tasks_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)
@@ -928,7 +936,7 @@ async def test_a_session_is_not_idle_while_a_task_of_it_is_to_be_known(
 
 
 @pytest.mark.requirement("tasks.kept")
-async def test_a_session_is_not_idle_while_a_task_of_it_is_waited_for(
+async def test_a_session_is_not_idle_while_a_call_waits_for_one_of_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)

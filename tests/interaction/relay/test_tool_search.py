@@ -1,4 +1,4 @@
-"""Search instead of lists: three tools replace the tools of servers, and every rule for a tool also applies to them."""
+"""Search instead of lists: three tools replace those of servers, and rules for a tool apply to calls through them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PAGE = tool("page_only", "Called by the page.", _meta={"ui": {"visibility": ["ap
 HINTED = tool("zap", "Does it.", _meta={"anthropic/searchHint": "thunderstorm forecast"})
 
 
-def shop(*tools: Json, era: str = "handshake", **entry: Any) -> Json:
+def shop_entry(*tools: Json, era: str = "handshake", **entry: Any) -> Json:
     """Return a settings entry for a server with these tools, or by default with those of a shop."""
     listed_tools = list(tools or (REFUND, ISSUE, PAGE, HINTED))
     return scripted_entry("shop", era, entry=entry, answers={"tools/list": {"tools": listed_tools}})
@@ -78,11 +78,11 @@ async def test_the_list_has_three_tools_instead_of_those_of_servers_and_stays_th
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     servers = {
-        "shop": shop(era=upstream_era, description="Payments and refunds."),
-        "desk": shop(tool("ring"), tool("hang_up"), era=upstream_era, alwaysLoad=["ring"]),
-        "post": shop(tool("stamp"), era=upstream_era, alwaysLoad=True),
-        "bank": shop(tool("lend", _meta={"anthropic/alwaysLoad": True}), tool("owe"), era=upstream_era),
-        "loud": shop(tool("shout", _meta={"anthropic/alwaysLoad": True}), era=upstream_era, trust=False),
+        "shop": shop_entry(era=upstream_era, description="Payments and refunds."),
+        "desk": shop_entry(tool("ring"), tool("hang_up"), era=upstream_era, alwaysLoad=["ring"]),
+        "post": shop_entry(tool("stamp"), era=upstream_era, alwaysLoad=True),
+        "bank": shop_entry(tool("lend", _meta={"anthropic/alwaysLoad": True}), tool("owe"), era=upstream_era),
+        "loud": shop_entry(tool("shout", _meta={"anthropic/alwaysLoad": True}), era=upstream_era, trust=False),
     }
     async with proxy_client(tmp_path, servers, client_era, settings={**ON, "tools": {"builtIn": True}}) as client:
         tools = await client.items_by_name("tools")
@@ -108,11 +108,11 @@ async def test_the_list_has_three_tools_instead_of_those_of_servers_and_stays_th
 @pytest.mark.requirement("search.list")
 @by_era
 async def test_without_search_the_three_names_are_unknown_and_a_server_may_use_them(era: str, tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"shop": shop()}, era, settings=OFF) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry()}, era, settings=OFF) as client:
         assert SEARCH_TOOLS.isdisjoint(await client.items_by_name("tools"))
         for name in SEARCH_TOOLS:
             assert "is not registered" in await refusal_text(client, name, {"query": "x"})
-    servers = {"shop": shop(tool("call_tool"), prefix="none")}
+    servers = {"shop": shop_entry(tool("call_tool"), prefix="none")}
     async with proxy_client(tmp_path, servers, era, settings=OFF) as client:
         assert (await client.call_and_parse("call_tool", {"id": "1"}))["params"]["name"] == "call_tool"
 
@@ -122,7 +122,7 @@ async def test_without_search_the_three_names_are_unknown_and_a_server_may_use_t
 async def test_the_three_names_are_reserved_where_tools_may_be_searched_for(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    servers = {"shop": shop(tool("call_tool"), tool("other"), prefix="none")}
+    servers = {"shop": shop_entry(tool("call_tool"), tool("other"), prefix="none")}
     with caplog.at_level(logging.WARNING):
         async with proxy_client(tmp_path, servers, era, settings=AUTO) as client:
             assert set(await client.items_by_name("tools")) == {"other"}
@@ -139,7 +139,7 @@ async def test_auto_searches_in_large_lists_for_clients_that_do_not_defer_tools_
     era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = [tool(f"do_{number}", "x" * 900) for number in range(LARGE_CHARS // 1000 + 1)]
-    config = write_config(tmp_path, {"tools": {"builtIn": False}, "mcpServers": {"shop": shop(*tools)}})
+    config = write_config(tmp_path, {"tools": {"builtIn": False}, "mcpServers": {"shop": shop_entry(*tools)}})
     app = app_of(config)
     async with app.running(), client_on(in_process(app), era, name="other") as client:
         assert set(await client.items_by_name("tools")) == SEARCH_TOOLS
@@ -147,7 +147,7 @@ async def test_auto_searches_in_large_lists_for_clients_that_do_not_defer_tools_
         app = app_of(config)
         async with app.running(), client_on(in_process(app), era, name=name) as client:
             assert len(await client.items_by_name("tools")) == len(tools), name
-    async with proxy_client(tmp_path, {"shop": shop(*tools[:10])}, era) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry(*tools[:10])}, era) as client:
         assert len(await client.items_by_name("tools")) == 10
 
 
@@ -155,7 +155,7 @@ async def test_auto_searches_in_large_lists_for_clients_that_do_not_defer_tools_
 async def test_527_tools_of_70_servers_cost_no_more_than_1500_tokens(tmp_path: Path) -> None:
     text = "Does this, that and the other for everybody who asks for it. " * 9
     shop_tools = [tool(f"do_{number}", "x" * 400) for number in range(527)]
-    shops = {f"shop{part}": shop(*shop_tools[part::4], description=text) for part in range(4)}
+    shops = {f"shop{part}": shop_entry(*shop_tools[part::4], description=text) for part in range(4)}
     unreachable = {"httpUrl": "http://127.0.0.1:9/mcp", "description": text}
     servers = {**shops, **{f"server{number}": unreachable for number in range(66)}}
     async with proxy_client(
@@ -174,7 +174,7 @@ async def test_527_tools_of_70_servers_cost_no_more_than_1500_tokens(tmp_path: P
 @pytest.mark.requirement("search.found")
 @by_era
 async def test_tools_are_found_by_what_they_do_and_by_their_names_in_any_spelling(era: str, tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"shop": shop()}, era, settings=ON) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry()}, era, settings=ON) as client:
         assert await search(client, "give the customer their money back") == ["shop__refund_payment"]
         assert await search(client, "file a ticket") == ["shop__createIssue"]
         assert await search(client, "thunderstorm forecast") == ["shop__zap"]
@@ -199,7 +199,7 @@ async def test_tools_are_found_by_what_they_do_and_by_their_names_in_any_spellin
 @pytest.mark.requirement("search.found")
 @by_era
 async def test_a_tool_is_described_as_it_would_be_listed(era: str, tmp_path: Path) -> None:
-    servers = {"shop": shop(trust=False)}
+    servers = {"shop": shop_entry(trust=False)}
     async with proxy_client(tmp_path, servers, era, settings=OFF) as client:
         listed_tool = (await client.items_by_name("tools"))["shop__refund_payment"]
     async with proxy_client(tmp_path, servers, era, settings=ON) as client:
@@ -212,7 +212,7 @@ async def test_a_tool_is_described_as_it_would_be_listed(era: str, tmp_path: Pat
 @by_era
 async def test_search_results_show_invisible_characters_of_a_tool(era: str, tmp_path: Path) -> None:
     hiding_tool = tool("refund", "Refund it.\u200b", title="Refund\u200b")
-    async with proxy_client(tmp_path, {"shop": shop(hiding_tool)}, era, settings=ON) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry(hiding_tool)}, era, settings=ON) as client:
         result = await client.call("search_tools", {"query": "refund"})
         (match,) = result["structuredContent"]["tools"]
         assert (match["title"], match["description"]) == ("Refund<U+200B>", "Refund it.<U+200B>")
@@ -222,7 +222,7 @@ async def test_search_results_show_invisible_characters_of_a_tool(era: str, tmp_
 @pytest.mark.requirement("search.floor")
 @by_era
 async def test_where_nothing_matches_a_sentence_says_so_and_names_the_servers(era: str, tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"shop": shop(description="Payments.")}, era, settings=ON) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry(description="Payments.")}, era, settings=ON) as client:
         for query in ("tune a guitar", "DNA sequence alignment", "delete a repository", "+guitar refund"):
             result = await client.call("search_tools", {"query": query})
             assert text_or_json(result).startswith(f"No tool matches '{query}' well."), query
@@ -242,7 +242,7 @@ async def test_tools_that_rules_hide_or_only_apps_may_call_cannot_be_found_descr
     era: str, tmp_path: Path
 ) -> None:
     settings = {**ON, "permissions": {"deny": ["shop__createIssue", "dark__*"]}}
-    servers = {"shop": shop(), "dark": shop(tool("lamp"))}
+    servers = {"shop": shop_entry(), "dark": shop_entry(tool("lamp"))}
     async with proxy_client(tmp_path, servers, era, settings=settings) as client:
         for name in ("shop__createIssue", "shop__page_only", "page_only", "dark__lamp", "shop__none"):
             assert await search(client, name) == []
@@ -267,7 +267,7 @@ async def test_tools_that_rules_hide_or_only_apps_may_call_cannot_be_found_descr
 @by_era
 async def test_invalid_calls_of_the_three_tools_are_refused_in_a_sentence(era: str, tmp_path: Path) -> None:
     settings = {**ON, "tools": {"builtIn": True}}
-    async with proxy_client(tmp_path, {"shop": shop()}, era, settings=settings) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry()}, era, settings=settings) as client:
         for name in ("read_file", "ReadFile", "run_shell_command", "call_tool", "search_tools"):
             assert "call it directly" in await refusal_text(client, "call_tool", {"name": name, "arguments": {}}), name
         for arguments in ({}, {"name": 7}, {"name": ""}):
@@ -296,7 +296,7 @@ async def test_invalid_calls_of_the_three_tools_are_refused_in_a_sentence(era: s
 async def test_call_tool_sends_the_same_request_as_a_direct_call(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
-    async with proxy_client(tmp_path, {"shop": shop(era=upstream_era)}, client_era, settings=ON) as client:
+    async with proxy_client(tmp_path, {"shop": shop_entry(era=upstream_era)}, client_era, settings=ON) as client:
         meta = {"example.org/x": 1}
         argument_cases: list[Json] = [{"arguments": {"id": "1", "deep": [1]}}, {"arguments": {}}, {}]
         for argument_fields in argument_cases:
@@ -316,7 +316,7 @@ async def test_rules_and_questions_are_about_the_called_tool_and_an_answer_count
     era: str, tmp_path: Path
 ) -> None:
     settings = {**ON, "permissions": {"ask": ["shop__refund_payment"]}}
-    servers = {"shop": shop(tool("zap"), tool("refund_payment"))}
+    servers = {"shop": shop_entry(tool("zap"), tool("refund_payment"))}
     async with proxy_client(
         tmp_path, servers, era, settings=settings, answer=accept_forms({"decision": "once"})
     ) as client:
@@ -340,7 +340,7 @@ async def test_a_clients_own_dialog_decides_no_more_through_call_tool_than_for_a
     era: str, tmp_path: Path
 ) -> None:
     settings = {**ON, "permissions": {"ask": ["shop__refund_payment"]}}
-    servers = {"shop": shop(trust=False)}
+    servers = {"shop": shop_entry(trust=False)}
     async with proxy_client(tmp_path, servers, era, settings=settings, capabilities={}) as client:
         for name, arguments in (
             ("shop__refund_payment", {"id": "1"}),
@@ -354,7 +354,7 @@ async def test_a_clients_own_dialog_decides_no_more_through_call_tool_than_for_a
 @pytest.mark.requirement("search.call_text")
 @by_era
 async def test_call_tool_takes_arguments_as_json_text(era: str, tmp_path: Path) -> None:
-    server = shop({"name": "zap", "inputSchema": {"type": "object"}})
+    server = shop_entry({"name": "zap", "inputSchema": {"type": "object"}})
     async with proxy_client(tmp_path, {"shop": server}, era, settings=ON) as client:
         for text in ('{"id": 7, "note": "a"}', ' {"id": 7, "note": "a"}\n'):
             results = [

@@ -180,12 +180,12 @@ async def test_the_calls_of_a_client_that_disconnects_are_cancelled(
     ):
         calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
         await wait_for_file(mark.with_suffix(".began"))
-        client.notify = _nothing  # it disconnects without sending a cancellation
+        client.notify = _send_nothing  # it disconnects without sending a cancellation
         calls.cancel_scope.cancel()
     await wait_for_file(mark.with_suffix(".cancelled"))
 
 
-async def _nothing(method: str, params: object = None) -> None:
+async def _send_nothing(method: str, params: object = None) -> None:
     del method, params
 
 
