@@ -188,7 +188,7 @@ def test_all_that_is_owed_comes_once_the_client_reads(asked: str, root: Path, tm
         writer.join()
         assert all(told == sorted(told) for told in progress.values())
         server.stdin.close()
-        assert server.rest() == []
+        assert server.remaining_messages() == []
         assert server.process.wait(CEILING) == 0
 
 
@@ -248,5 +248,5 @@ def test_pings_and_cancellations_are_heard_while_more_calls_wait_than_may_be_at_
         (root / "go").touch()
         assert server.answer()["id"] == count
         server.stdin.close()
-        assert server.rest() == []
+        assert server.remaining_messages() == []
         assert server.process.wait(CEILING) == 0

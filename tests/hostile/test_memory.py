@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.memory.memories import asked_about, save
+from tests.unit.memory.memories import confirmation_for, save
 from tests.variants import one_in
 from tests.waiting import CEILING
 from tools.call.base_tool import ToolContext
@@ -28,7 +28,7 @@ needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: links
 async def refusal(context: ToolContext, files: MemoryFiles | None = None, scope: str = "project") -> ToolError:
     """The error with which a fact is refused, before a question and without one alike."""
     with pytest.raises(ToolError) as asked:
-        await asked_about(context, files, fact="Tabs.", scope=scope)
+        await confirmation_for(context, files, fact="Tabs.", scope=scope)
     with pytest.raises(ToolError) as caught:
         await save(context, files, fact="Tabs.", scope=scope)
     assert caught.value.message == asked.value.message
