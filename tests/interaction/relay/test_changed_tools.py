@@ -116,7 +116,7 @@ async def test_the_old_definition_of_a_changed_tool_does_not_stay_in_memory(remo
 async def test_an_answer_after_another_change_counts_only_for_the_definition_that_was_shown(
     upstream_era: str, trust: bool, remote: Entry, tmp_path: Path
 ) -> None:
-    """The tool changes while the question is open. If its server is trusted, only an earlier change causes a question."""
+    """The tool changes while the question is open. With trust, only an earlier change makes the tool be asked about."""
     shown_description = "Harmless." if trust else "Whatever."
     person, later_person = Person("once" if trust else "always"), Person()
     has_changed = anyio.Event()
