@@ -13,7 +13,7 @@ import pytest
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, answer_with, proxy_client
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.questions import ANSWERS, ROOTED, SAMPLED
+from tests.interaction.relay.questions import ANSWERS, ROOTS_RESULT, SAMPLING_RESULT
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust
     meta = json.dumps({**CLAIMED, **KEPT})
     entry = {"command": sys.executable, "args": [str(PEERS / "dressed_upstream.py"), meta], "trust": trust}
     settings = {"permissions": {"allow": ["mcp__up"]}}
-    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLING_RESULT, roots=ROOTS_RESULT)
     async with proxy_client(tmp_path, {"up": entry}, era, answer=answer, settings=settings) as client:
         heard: Json = {
             method: await client.request(method)
