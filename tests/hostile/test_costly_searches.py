@@ -35,7 +35,7 @@ async def test_the_server_answers_while_it_is_given_patterns_that_stand_for_endl
     (root / "a.txt").write_text("text\n")
     async with watched_server(root) as server:
         await server.call("grep_search", pattern="warm")
-        used = server.forget_peak()
+        used = server.reset_peak()
         for pattern in (NOTHING, nested(NOTHING, 12), nested("(|){1000}", 90), nested("(a|b)", 19)):
             with anyio.fail_after(50):
                 result = await server.call("grep_search", pattern=pattern)

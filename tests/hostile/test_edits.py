@@ -17,7 +17,7 @@ import pytest
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, ROOT, connected, http_client, our_http_server, write_config
-from tests.hostile.every_tool import Called, assert_alive, call
+from tests.hostile.every_tool import ToolAnswer, assert_alive, call
 from tests.hostile.watched_server import needs_proc, watched_server
 from tools.files.change.writer import Disk, rename_in, replace_file
 from tools.files.path_opener import Folder, identity_of
@@ -29,7 +29,7 @@ MIXED = b"one\r\ntwo\nthree\rfour \t\r\r\nfive\n\rsix"
 """Every way to end a line, twice a lonely one beside another, and no final one."""
 
 
-async def edit(client: Client, old: str, new: str, **more: object) -> Called:
+async def edit(client: Client, old: str, new: str, **more: object) -> ToolAnswer:
     return await call(client, "edit", file_path="a.txt", old_string=old, new_string=new, **more)
 
 
@@ -180,7 +180,7 @@ async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_
     async with watched_server(root) as server:
         with anyio.fail_after(30):
             result = await server.call("edit", file_path="a.txt", old_string=old, new_string="x")
-    refused = Called("edit", result)
+    refused = ToolAnswer("edit", result)
     assert refused.code == "edit_no_occurrence_found"
     assert len(refused.text) < 8_000
     assert hashlib.sha256((root / "a.txt").read_bytes()).digest() == before

@@ -14,7 +14,7 @@ from mcp.client import ClientRequestContext
 
 from server.upstreams.session.upstream_questions import MAX_OPEN, MAX_TASKS, BoundedTasks
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
-from tests.hostile.lying import CEILING, beside, over_stdio
+from tests.hostile.lying import CEILING, over_stdio, scene_with
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ async def test_a_lost_upstream_comes_back_when_it_is_wanted(
 ) -> None:
     pauses(monkeypatch, 3_600, 3_600)
     bad = over_stdio("exit*1", env={"TALE": str(tmp_path / "tale")})
-    async with beside(tmp_path, root, bad) as scene:
+    async with scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         assert "connection to the server bad was lost" in await scene.call()
         await until(lambda: scene.report()["state"] == "failed")
@@ -56,7 +56,7 @@ async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_
         return move_on_after(delay, **more)
 
     monkeypatch.setattr("server.upstreams.connections.connection.anyio.move_on_after", noting)
-    async with beside(tmp_path, root, over_stdio("exit@start")) as scene:
+    async with scene_with(tmp_path, root, over_stdio("exit@start")) as scene:
         await until(lambda: scene.report().get("attempts", 0) >= 6)
     assert [round(pause, 3) for pause in asked[:5]] == [0.01, 0.02, 0.04, 0.08, 0.1]
 
@@ -67,7 +67,7 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
 ) -> None:
     pauses(monkeypatch, 0.01, 3_600)
     bad = over_stdio("exit@prompts*3", env={"TALE": str(tmp_path / "tale")})
-    async with beside(tmp_path, root, bad) as scene:
+    async with scene_with(tmp_path, root, bad) as scene:
         await until(lambda: scene.report()["state"] == "crashing again and again")
         said = await scene.call()
         assert "state crashing again and again: its connection was lost 3 times, each time within 10 s" in said
@@ -82,7 +82,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
 ) -> None:
     pauses(monkeypatch, 3_600, 3_600)
     tale = tmp_path / "tale"
-    async with beside(tmp_path, root, over_stdio("exit@prompts", env={"TALE": str(tale)})) as scene:
+    async with scene_with(tmp_path, root, over_stdio("exit@prompts", env={"TALE": str(tale)})) as scene:
         said = ""
         for losses in range(1, 4):
             await until(lambda losses=losses: scene.bad.status.losses == losses)
@@ -101,7 +101,7 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
 ) -> None:
     pauses(monkeypatch, 3_600, 3_600)
     tale = tmp_path / "tale"
-    async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
+    async with scene_with(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
         await until(scene.bad.tried.is_set)
         assert "is retried automatically" in await scene.call()
         await until(lambda: scene.bad.status.attempts == 2 and scene.report()["state"] == "failed")
@@ -120,7 +120,7 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
         await anyio.sleep_forever()
         raise AssertionError
 
-    async with beside(tmp_path, root, over_stdio("flood:question"), elicitation_callback=answer) as scene:
+    async with scene_with(tmp_path, root, over_stdio("flood:question"), elicitation_callback=answer) as scene:
         await scene.names()
         assert await scene.call(text="hi") == "hi"
         await scene.check_others(root)
@@ -147,7 +147,7 @@ async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None
 
 @pytest.mark.requirement("proxy.faults.bounds")
 async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(root: Path, tmp_path: Path) -> None:
-    async with beside(tmp_path, root, over_stdio()) as scene:
+    async with scene_with(tmp_path, root, over_stdio()) as scene:
         await scene.names()
         watching = scene.app.router.watching
         for number in range(1_000):
@@ -158,7 +158,7 @@ async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(
 
 @pytest.mark.requirement("proxy.faults.bounds")
 async def test_a_call_that_an_upstream_does_not_take_ends_in_its_time(root: Path, tmp_path: Path) -> None:
-    async with beside(tmp_path, root, over_stdio("hang", timeout=1_500)) as scene:
+    async with scene_with(tmp_path, root, over_stdio("hang", timeout=1_500)) as scene:
         await scene.names()
         for _ in range(3):
             assert "sent neither a result nor progress" in await scene.call(text="x" * (5 << 20))

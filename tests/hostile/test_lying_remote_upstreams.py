@@ -13,13 +13,13 @@ from server.upstreams.wire.http_upstream import CarefulTransport, RefusedError
 from tests.hostile.lying import (
     FLOODS,
     Scene,
-    aliases,
     all_over_http,
-    beside,
-    beside_all,
-    check_told,
-    flooding,
+    by_alias,
+    check_message,
     over_http,
+    scene_with,
+    scene_with_all,
+    with_flood_counts,
 )
 from tests.tables import all_cases
 
@@ -33,16 +33,16 @@ LOST = "The connection to the server {alias} was lost during the call to echo"
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_a_server_that_lets_nobody_in_needs_authentication(transport: str, root: Path, tmp_path: Path) -> None:
     deeds = ("status:401@any", "status:403@any")
-    async with all_over_http(transport, deeds) as bad, beside_all(tmp_path, root, bad) as scene:
+    async with all_over_http(transport, deeds) as bad, scene_with_all(tmp_path, root, bad) as scene:
         await scene.names()
         with all_cases() as case:
-            for alias, deed in aliases(deeds).items():
+            for alias, deed in by_alias(deeds).items():
                 with case(deed):
                     assert scene.report(alias)["state"] == "needs authentication"
                     said = await scene.call(f"{alias}__echo")
                     assert "needs authentication" in said
                     assert "Authorization" in said
-                    check_told(said)
+                    check_message(said)
         await scene.check_others(root)
 
 
@@ -90,10 +90,10 @@ FAILING_OVER_SSE = {
 async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
     transport: str, failing: dict[str, str], root: Path, tmp_path: Path
 ) -> None:
-    async with all_over_http(transport, failing) as bad, beside_all(tmp_path, root, bad) as scene:
+    async with all_over_http(transport, failing) as bad, scene_with_all(tmp_path, root, bad) as scene:
         names = await scene.names()
         with all_cases() as case:
-            for alias, (deed, said) in aliases(failing.items()).items():
+            for alias, (deed, said) in by_alias(failing.items()).items():
                 with case(deed):
                     assert f"{alias}__echo" in names
                     answer = await scene.call(f"{alias}__echo", text="hi")
@@ -102,7 +102,7 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
                     may_be_lost = transport == "http" and LOST.format(alias=alias) in answer
                     assert said.format(alias=alias) in answer or may_be_lost
                     assert "SECRET" not in answer
-                    check_told(answer)
+                    check_message(answer)
                     await scene.check_others(root)
 
 
@@ -110,7 +110,7 @@ async def check_answers(scene: Scene, deeds: Sequence[str]) -> None:
     """Each of some liars is connected, and its honest answer is found."""
     names = await scene.names()
     with all_cases() as case:
-        for alias, deed in aliases(deeds).items():
+        for alias, deed in by_alias(deeds).items():
             with case(deed):
                 assert f"{alias}__echo" in names
                 assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
@@ -121,7 +121,7 @@ async def check_answers(scene: Scene, deeds: Sequence[str]) -> None:
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_an_honest_answer_is_found_among_all_that_a_liar_says(transport: str, root: Path, tmp_path: Path) -> None:
     deeds = ("", "twice", "drip", "no-get@get", "garbage")
-    async with all_over_http(transport, deeds) as bad, beside_all(tmp_path, root, bad) as scene:
+    async with all_over_http(transport, deeds) as bad, scene_with_all(tmp_path, root, bad) as scene:
         await check_answers(scene, deeds)
         await scene.check_others(root)
 
@@ -133,7 +133,7 @@ async def test_an_honest_answer_is_found_among_all_that_a_liar_says(transport: s
 async def test_an_honest_answer_is_found_in_a_flood(
     transport: str, deed: str, count: int, root: Path, tmp_path: Path
 ) -> None:
-    async with over_http(transport, *flooding([deed], count)) as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http(transport, *with_flood_counts([deed], count)) as bad, scene_with(tmp_path, root, bad) as scene:
         assert "bad__echo" in await scene.names()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(scene.check_others, root)
@@ -143,7 +143,7 @@ async def test_an_honest_answer_is_found_in_a_flood(
 
 @pytest.mark.requirement("proxy.faults.http")
 async def test_an_answer_on_the_wrong_stream_is_an_answer_too(root: Path, tmp_path: Path) -> None:
-    async with over_http("http", "wrong-stream", "stream@get") as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http("http", "wrong-stream", "stream@get") as bad, scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         assert await scene.call() == "done"
 
@@ -151,7 +151,7 @@ async def test_an_answer_on_the_wrong_stream_is_an_answer_too(root: Path, tmp_pa
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: Path) -> None:
-    async with over_http(transport) as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http(transport) as bad, scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         assert await scene.call(text="x" * 5_000_000) == "x" * 5_000_000
 
@@ -161,11 +161,11 @@ async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: 
 async def test_a_call_over_http_without_an_answer_ends_in_its_time(
     transport: str, deed: str, root: Path, tmp_path: Path
 ) -> None:
-    async with over_http(transport, deed, timeout=500) as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http(transport, deed, timeout=500) as bad, scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         answer = await scene.call()
         assert "sent neither a result nor progress" in answer
-        check_told(answer)
+        check_message(answer)
         await scene.check_others(root)
 
 
@@ -175,7 +175,7 @@ async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever
 ) -> None:
     monkeypatch.setattr("server.upstreams.wire.http_upstream.ACCEPT_SECONDS", 0.2)
     liar = over_http("http", "hang-once", "hang@cancelled", timeout=500)
-    async with liar as bad, beside(tmp_path, root, bad) as scene:
+    async with liar as bad, scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         assert "sent neither a result nor progress" in await scene.call()
         # The word that this call is not waited for any more is not accepted, and stands before the next one.
@@ -185,7 +185,7 @@ async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever
 @pytest.mark.requirement("proxy.faults.start")
 async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
     bad = {"url": "http://127.0.0.1:9/mcp", "trust": True}
-    async with beside(tmp_path, root, bad) as scene:
+    async with scene_with(tmp_path, root, bad) as scene:
         await scene.names()
         assert scene.report().get("problem") == f"it could not be reached: {REFUSED}"
         said = await scene.call()
@@ -200,7 +200,7 @@ async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fractio
     async with (
         over_http("sse", "together@list", "together") as together,
         over_http("sse", "fraction-id@list", "fraction-id") as fraction,
-        beside_all(tmp_path, root, aliases((together, fraction))) as scene,
+        scene_with_all(tmp_path, root, by_alias((together, fraction))) as scene,
     ):
         await check_answers(scene, deeds)
 
@@ -211,7 +211,7 @@ async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
 ) -> None:
     tale = tmp_path / "tale"
     monkeypatch.setenv("TALE", str(tale))
-    async with over_http("http", "headers@list") as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http("http", "headers@list") as bad, scene_with(tmp_path, root, bad) as scene:
         assert "bad__echo" in await scene.names()
         for _ in range(2):
             assert await scene.call(fine="a", text="hi", blank="b", line="c", none="d") == "hi"

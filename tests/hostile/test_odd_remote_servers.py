@@ -23,8 +23,8 @@ from server.upstreams.wire.http_upstream import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
-from tests.hostile.lying import PATIENT, beside, beside_all, check_told
-from tests.hostile.odd_server import EVENTS, JSON, Json, OddServer, Said, odd_server
+from tests.hostile.lying import PATIENT, check_message, scene_with, scene_with_all
+from tests.hostile.odd_server import EVENTS, JSON, Answer, Json, OddServer, odd_server
 from tests.tables import all_cases, each_of
 from tests.unit.web.certificates import authority_for
 from tests.waiting import CEILING, until
@@ -50,7 +50,7 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
         command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
         with background_server(command, r"serving MCP at (http://\S+?),") as inner:
             bad = {"near": entry_of(odd.url), "chain": entry_of(f"{inner}/mcp")}
-            async with beside_all(tmp_path, root, bad) as scene:
+            async with scene_with_all(tmp_path, root, bad) as scene:
                 await scene.names()
                 for number, tool in enumerate(("near__echo", "chain__far__echo")):
                     assert await scene.call(tool, text="before") == "before"
@@ -61,14 +61,14 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        odd.say = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.override = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert 'HTTP status 400, with the message "bad arguments"' in await scene.call()
             assert odd.count("tools/call") == 1
             assert odd.count("initialize") == 1
             # Also where it is refused in each session.
-            odd.say = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
+            odd.override = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
             assert "no longer knows the session" in await scene.call()
             assert odd.count("tools/call") == 3
 
@@ -85,17 +85,17 @@ async def test_a_call_that_is_answered_beside_a_status_is_not_sent_again(
 ) -> None:
     with odd_server() as odd:
 
-        def say(message: Json, _: dict[str, str]) -> Said | None:
+        def say(message: Json, _: dict[str, str]) -> Answer | None:
             body = failure(message, "the card was charged") if "id" in message else b""
             body = b"data: " + body if headers is EVENTS else body
             return (404, headers, body) if message["method"] in ("tools/call", "ping") else None
 
-        odd.say = say
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.override = say
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert "the card was charged" in await scene.call()
             # Also where the answer has no id, and only the ping shows that the session is known.
-            odd.say = lambda message, _: (404, {}, b"no") if message["method"] == "tools/call" else say(message, _)
+            odd.override = lambda message, _: (404, {}, b"no") if message["method"] == "tools/call" else say(message, _)
             assert "HTTP status 404" in await scene.call()
     assert (odd.count("tools/call"), odd.count("initialize")) == (2, 1)
 
@@ -104,7 +104,7 @@ async def test_a_call_that_is_answered_beside_a_status_is_not_sent_again(
 async def test_all_calls_that_meet_a_lost_session_are_sent_again_in_one_new_session(root: Path, tmp_path: Path) -> None:
     said: list[str] = []
     with odd_server() as odd:
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
             odd.session = "another"
 
@@ -123,7 +123,7 @@ async def test_an_answer_goes_to_the_request_whose_id_it_has(root: Path, tmp_pat
         calls: list[Json] = []
         have_come = Barrier(2)
 
-        def say(message: Json, _: dict[str, str]) -> Said | None:
+        def say(message: Json, _: dict[str, str]) -> Answer | None:
             if message["method"] != "tools/call":
                 return None
             calls.append(message)
@@ -131,8 +131,8 @@ async def test_an_answer_goes_to_the_request_whose_id_it_has(root: Path, tmp_pat
             other, own = sorted(calls, key=lambda each: each is message)
             return 200, EVENTS, _event(odd, other) + _event(odd, own)
 
-        odd.say = say
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        odd.override = say
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
 
             async def call(text: str) -> None:
@@ -147,10 +147,10 @@ async def test_calls_that_hang_leave_room_for_others_and_their_connections_end_w
     root: Path, tmp_path: Path
 ) -> None:
     with odd_server() as odd:
-        odd.holds = lambda body: b"hang" in body and b"tools/call" in body
+        odd.keeps_open = lambda body: b"hang" in body and b"tools/call" in body
         endless = {**EVENTS, "content-length": "1000"}
-        odd.say = lambda message, _: (200, endless, b"") if "hang" in json.dumps(message.get("params")) else None
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        odd.override = lambda message, _: (200, endless, b"") if "hang" in json.dumps(message.get("params")) else None
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
             for _ in range(101):
                 tasks.start_soon(partial(scene.call, text="hang"))
@@ -166,8 +166,8 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with odd_server() as odd, caplog.at_level(logging.INFO):
-        odd.holds = lambda body: b"redirect" in body
-        faults: dict[str, tuple[Said, str]] = {
+        odd.keeps_open = lambda body: b"redirect" in body
+        faults: dict[str, tuple[Answer, str]] = {
             "a length that is none": ((200, {**JSON, "content-length": "x"}, b""), "its answer is not HTTP"),
             "a redirect with an endless body": (
                 (307, {**EVENTS, "location": "/elsewhere", "content-length": "1000000000"}, b""),
@@ -177,16 +177,16 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
             "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not valid JSON-RPC"),
             "an event of very many lines": ((200, EVENTS, b"data\n" * 1_000_000), "too long"),
         }
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             with all_cases() as case:
                 for name, (fault, told) in faults.items():
-                    odd.say = lambda message, _, fault=fault: fault if message["method"] == "tools/call" else None
+                    odd.override = lambda message, _, fault=fault: fault if message["method"] == "tools/call" else None
                     with case(name):
                         answer = await scene.call(text=name)
                         assert told in answer
-                        check_told(answer)
-            odd.say = lambda _message, _headers: None
+                        check_message(answer)
+            odd.override = lambda _message, _headers: None
             assert await scene.call(text="hi") == "hi"
     assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
     assert odd.targets.count("/elsewhere") == 1
@@ -198,9 +198,9 @@ async def test_status_401_means_a_login_also_where_it_comes_with_an_error_in_jso
     root: Path, tmp_path: Path
 ) -> None:
     with odd_server() as odd:
-        refused: Said = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
-        odd.say = lambda _message, _headers: refused
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        refused: Answer = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
+        odd.override = lambda _message, _headers: refused
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert scene.report()["state"] == "needs authentication"
 
@@ -240,8 +240,8 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     monkeypatch.setattr(anyio, "sleep", recorded)
     with odd_server() as odd, caplog.at_level(logging.WARNING):
         note = b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}'
-        odd.opened = 200, EVENTS, b"id: 1\ndata: " + note + b"\n\n"
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.answer_to_get = 200, EVENTS, b"id: 1\ndata: " + note + b"\n\n"
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             await is_enough.wait()
             assert await scene.call(text="hi") == "hi"
@@ -250,7 +250,7 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     assert "bad" not in caplog.text
 
 
-def _with(change: Callable[[OddServer, Json], bytes], headers: dict[str, str]) -> Callable[[OddServer, Json], Said]:
+def _with(change: Callable[[OddServer, Json], bytes], headers: dict[str, str]) -> Callable[[OddServer, Json], Answer]:
     return lambda odd, message: (200, headers, change(odd, message))
 
 
@@ -258,7 +258,7 @@ def _event(odd: OddServer, message: Json) -> bytes:
     return f"data: {json.dumps(odd.usual(message))}\n\n".encode()
 
 
-ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Said]] = {
+ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Answer]] = {
     "a BOM before JSON": _with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
     "a BOM before events": _with(lambda odd, message: BOM + _event(odd, message), EVENTS),
     "event: error": _with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
@@ -280,15 +280,15 @@ ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Said]] = {
 @pytest.mark.requirement("proxy.odd-answers")
 async def test_an_answer_in_an_odd_form_is_an_answer(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             with all_cases() as case:
                 for name, answer in ODD_ANSWERS.items():
-                    odd.say = lambda message, _, answer=answer: answer(odd, message) if "id" in message else None
+                    odd.override = lambda message, _, answer=answer: answer(odd, message) if "id" in message else None
                     with case(name):
                         assert await scene.call(text=name) == name
             error = {"code": "E_NO_FISH", "message": "no fish today"}
-            odd.say = lambda message, _: (
+            odd.override = lambda message, _: (
                 (200, JSON, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
                 if message["method"] == "tools/call"
                 else None
@@ -302,7 +302,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
 ) -> None:
     with odd_server() as odd, caplog.at_level(logging.WARNING):
         odd.revision, odd.capabilities = "2024-10-07", {"tools": {}, "prompts": {}, "resources": {}}
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert scene.report()["protocolVersion"] == "2024-11-05"
@@ -310,7 +310,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
 
 
 TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
-REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
+REFUSALS: dict[str, tuple[Answer, tuple[str, ...]]] = {
     "429": ((429, {"retry-after": "7"}, b"slow\x1b[2J down"), ("status 429", "Retry-After: 7", "slow", "down")),
     "429 in JSON-RPC": (
         (429, {"retry-after": "7", **JSON}, b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"slow"}}'),
@@ -354,17 +354,17 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
 async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
         entry = entry_of(f"{odd.url}?key=t0ken0815", headers={"X-Api-Key": "s3cr3t-t0ken-0815"}, protocol="legacy")
-        async with beside(tmp_path, root, entry) as scene:
+        async with scene_with(tmp_path, root, entry) as scene:
             await scene.names()
             with all_cases() as case:
                 for name, (said, told) in REFUSALS.items():
-                    odd.say = lambda message, _, said=said: said if message["method"] == "tools/call" else None
+                    odd.override = lambda message, _, said=said: said if message["method"] == "tools/call" else None
                     with case(name):
                         answer = await scene.call()
                         assert [each for each in told if each not in answer] == [], answer
                         assert not [each for each in ("\x1b", "s3cr3t", "state=x", "T0KEN") if each in answer]
                         assert len(answer) < 500
-                        check_told(answer)
+                        check_message(answer)
 
 
 @pytest.mark.requirement("proxy.causes")
@@ -398,7 +398,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }
         bad = {f"bad{number}": entry_of(url) for number, url in enumerate(causes)}
-        async with beside_all(tmp_path, root, bad) as scene:
+        async with scene_with_all(tmp_path, root, bad) as scene:
             await scene.names()
             with all_cases() as case:
                 for alias, (url, cause) in zip(bad, causes.items(), strict=True):
@@ -406,7 +406,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
                         assert cause in scene.report(alias)["problem"]
                         answer = await scene.call(f"{alias}__echo")
                         assert cause in answer
-                        check_told(answer)
+                        check_message(answer)
 
 
 @pytest.mark.requirement("proxy.environment")
@@ -426,7 +426,7 @@ async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
             "direct": entry_of("http://direct.invalid/mcp"),
             "here": entry_of(odd.url),
         }
-        async with beside_all(tmp_path, root, bad) as scene:
+        async with scene_with_all(tmp_path, root, bad) as scene:
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert await scene.call("here__echo", text="hi") == "hi"
@@ -435,7 +435,7 @@ async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
         assert {"http://odd.example/mcp", "http://odd.example/sse", "odd.example:443", "/mcp"} <= set(odd.targets)
         odd.targets.clear()
         bad = {"bad": entry_of("http://odd.invalid/mcp")}
-        async with beside_all(tmp_path, root, bad, proxy={"environmentProxies": False}) as scene:
+        async with scene_with_all(tmp_path, root, bad, proxy={"environmentProxies": False}) as scene:
             await scene.names()
             assert "(DNS)" in scene.report()["problem"]
         assert odd.targets == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import look_at
+from tests.hostile.sandboxed import prepare_view
 from tools.contract.command_views import CommandView, Engine, Network, ViewKind
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
@@ -201,7 +201,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
+    prepared = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert prepared.view.read_only == (str(root / "inside"),)
 
 
@@ -209,7 +209,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
 @pytest.mark.requirement("sandbox.view")
 def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    prepared = look_at(Site(home=str(root)), [str(root), str(root / "missing")])
+    prepared = prepare_view(Site(home=str(root)), [str(root), str(root / "missing")])
     assert prepared.view.roots == (str(root),)
     assert str(root / ".claude") in prepared.view.hidden_folders
     assert str(root / ".claude") not in prepared.view.read_only
