@@ -31,10 +31,10 @@ HTTP_LIAR = str(PEERS / "lying_http_upstream.py")
 DeedT = TypeVar("DeedT")
 
 FLOODS = [500, pytest.param(5_000, marks=pytest.mark.long)]
-"""How many messages a liar sends in a flood"""
+"""How many messages a liar sends in a flood."""
 
 PATIENT = {"timeout": 60_000, "connectTimeout": 60_000, "listTimeout": 60_000}
-"""Time limits that are too long to cause a failure that a test expects from something else"""
+"""Time limits that are too long to cause a failure that a test expects from something else."""
 
 
 def over_stdio(*deeds: str, **options: Any) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class ProbedBubblewrap(BubblewrapConfinement):
     """
 
     works: bool = False
-    """Whether a probe in this process has succeeded"""
+    """Whether a probe in this process has succeeded."""
 
     def __init__(
         self,

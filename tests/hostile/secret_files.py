@@ -69,7 +69,7 @@ _PURE = """
 """
 
 PURE = tuple(_PURE.split())
-"""Files that hold only secrets, or nothing that a command needs"""
+"""Files that hold only secrets, or nothing that a command needs."""
 
 MIXED: Mapping[str, str] = {
     ".npmrc": (

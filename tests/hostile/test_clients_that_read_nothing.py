@@ -22,13 +22,13 @@ Json = dict[str, Any]
 RequestMaker = Callable[[int], Json]
 
 MAX_MEMORY = 96 << 20
-"""How much memory such a client may cost, in addition to an idle server"""
+"""How much memory such a client may cost, in addition to an idle server."""
 
 MAX_REQUESTS = 5_000
 """How many requests are sent at most. Without a bound, each kind of request would cost several times the limit."""
 
 MAX_BYTES = 100 << 20
-"""How many bytes are sent at most"""
+"""How many bytes are sent at most."""
 
 QUIET_SECONDS = 3.0
 """After so long without progress, the server is assumed to have stopped reading."""

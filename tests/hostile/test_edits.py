@@ -26,7 +26,7 @@ from tools.files.workspace import Workspace
 pytestmark = pytest.mark.anyio
 
 MIXED = b"one\r\ntwo\nthree\rfour \t\r\r\nfive\n\rsix"
-"""Lines with every kind of ending, of which two adjoin another kind, and a last line without an ending"""
+"""Lines with every kind of ending, of which two adjoin another kind, and a last line without an ending."""
 
 
 async def edit(client: Client, old: str, new: str, **options: object) -> ToolAnswer:
@@ -142,10 +142,10 @@ async def test_nothing_is_changed_if_such_a_text_occurs_twice(
 ) -> None:
     del after
     ending = b"\r" if b"\r" in content and b"\n" not in content else b"\n"
-    doubled = content + ending + b"between" + ending + content
-    (root / "a.txt").write_bytes(doubled)
+    text = content + ending + b"between" + ending + content
+    (root / "a.txt").write_bytes(text)
     assert (await edit(client, old, new)).code == "edit_expected_occurrence_mismatch"
-    assert (root / "a.txt").read_bytes() == doubled
+    assert (root / "a.txt").read_bytes() == text
 
 
 @pytest.mark.requirement("edit.causes")
@@ -263,7 +263,7 @@ START = "".join(f"slot {number:02}: open\n" + f"{FILLER}\n" * 12 for number in r
 WHOLE = re.compile(
     "".join(rf"slot {number:02}: (?:open|done by [ab])\n(?:{FILLER}\n){{12}}" for number in range(SLOTS))
 )
-"""Matches the file at every moment"""
+"""Matches the file at every moment."""
 
 
 async def fill(client: Client, name: str, slots: range) -> int:

@@ -34,7 +34,7 @@ if platform.machine() != "x86_64":
 SYSTEM = sorted({os.path.realpath(path) for path in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")})
 SECRET = "kept-from-readers-7391"
 OLD = 1_000_000_000
-"""The modification time of all files"""
+"""The modification time of all files."""
 
 
 @dataclass
@@ -416,7 +416,7 @@ ORDINARY_COMMANDS = {
     "ip -brief addr": "lo ",
     "echo one > $T/f; (sleep 0.2; echo two >> $T/f) & tail -f -s 0.1 -n +1 --pid=$! $T/f": "two",
 }
-"""Ordinary commands, and a part of their output"""
+"""Ordinary commands, and a part of their output."""
 
 
 @pytest.mark.requirement("landlock.works")

@@ -50,7 +50,7 @@ def compressed_stream(content: bytes) -> bytes:
 
 
 SLOW = pdf(page_objects(stream(lines("first")), *[slow_page() for _ in range(8)]))
-"""A document with one quick page, and further pages that together take longer than any time limit here"""
+"""A document with one quick page, and further pages that together take longer than any time limit here."""
 
 
 @pytest.mark.requirement("pdf.damage")

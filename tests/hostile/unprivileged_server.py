@@ -25,7 +25,7 @@ from tests.other_user import become_nobody
 PR_SET_DUMPABLE = 4
 SYSTEM_PYTHON = "/usr/bin/python3"
 PROGRAMS = frozenset(("html_and_pdf_worker", "worker"))
-"""Modules that are separate programs"""
+"""Modules that are separate programs."""
 
 USED_LATER = (ctypes, difflib, resource)
 

@@ -25,10 +25,10 @@ SERVER = Path(__file__).with_name("readable_server.py")
 MEGABYTE = 1 << 20
 
 PING_PAUSE = 0.02
-"""Seconds between two pings: often enough to notice a server that hangs, without putting a load on it"""
+"""Seconds between two pings: often enough to notice a server that hangs, without putting a load on it."""
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not run: this system has no /proc")
-"""Marks tests that read memory and children from `/proc`"""
+"""Marks tests that read memory and children from `/proc`."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class WatchedServer:
     client: Client
     pid: int
     first_children: frozenset[int]
-    """The watchdog, which starts before the server answers"""
+    """The watchdog, which starts before the server answers."""
 
     def children(self) -> list[int]:
         """Return the live descendants of the server, except its watchdog."""
