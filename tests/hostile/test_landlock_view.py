@@ -42,7 +42,7 @@ class Ground:
     """The workspace that a command reads, and its surroundings.
 
     Args:
-        started: The runner of commands.
+        runner: The runner of commands.
         root: The workspace, which is readable.
         outside: A folder next to it, with a file `secret`.
         own: The writable folder.
@@ -50,7 +50,7 @@ class Ground:
         listening: Sockets that no command may reach: TCP, UDP, one with a path, and one with an abstract name.
     """
 
-    started: Runner
+    runner: Runner
     root: Path
     outside: Path
     own: Path
@@ -61,7 +61,7 @@ class Ground:
         """Give the next command a new, empty folder of its own."""
         self.own = self.own.with_name(f"own-{uuid4()}")
         self.own.mkdir()
-        give_ownership(self.started.user, self.own)
+        give_ownership(self.runner.user, self.own)
 
     def run(self, command: str) -> dict[str, Any]:
         """Run a shell command in the read-only view."""
@@ -71,7 +71,7 @@ class Ground:
         paths = {"W": str(self.root), "O": str(self.outside), "T": str(self.own), "V": str(self.victim)}
         own = {"TMPDIR": str(self.own), "HOME": str(self.own), "GIT_CONFIG_GLOBAL": "/dev/null"}
         environment = {**ENVIRONMENT, **ports, **sockets, **paths, **own}
-        return self.started.ask(
+        return self.runner.ask(
             argv=["/bin/bash", "-c", command],
             folder=str(self.root),
             environment=environment,
@@ -81,23 +81,23 @@ class Ground:
 
     def state(self) -> dict[str, tuple[object, ...]]:
         """Return everything that must not change, including the times of the last status changes."""
-        found: dict[str, tuple[object, ...]] = {}
+        states: dict[str, tuple[object, ...]] = {}
         for folder in (self.root, self.outside):
             for path in (folder, *sorted(folder.rglob("*"))):
                 status = path.lstat()
                 content = path.read_bytes() if path.is_file() else b""
-                found[str(path)] = (*status[:5], status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
+                states[str(path)] = (*status[:5], status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
         for name in ("limits", "oom_score_adj"):
-            found[name] = (Path(f"/proc/{self.victim}/{name}").read_text(),)
-        found["priority"] = (
+            states[name] = (Path(f"/proc/{self.victim}/{name}").read_text(),)
+        states["priority"] = (
             os.getpriority(os.PRIO_PROCESS, self.victim),
             os.sched_getaffinity(self.victim),
             os.sched_getscheduler(self.victim),
         )
-        # Without names that other programs may create and remove at the same time.
-        found["memory"] = tuple(sorted(name for name in os.listdir("/dev/shm") if not name.startswith("tmp")))
-        found["pattern"] = (Path("/proc/sys/kernel/core_pattern").read_bytes(),)
-        return found
+        # Other programs create and remove files whose names begin with `tmp`.
+        states["memory"] = tuple(sorted(name for name in os.listdir("/dev/shm") if not name.startswith("tmp")))
+        states["pattern"] = (Path("/proc/sys/kernel/core_pattern").read_bytes(),)
+        return states
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -437,15 +437,15 @@ def test_commands_that_only_read_work(ground: Ground) -> None:
 def test_no_right_of_root_is_left_and_none_can_be_gained(ground: Ground) -> None:
     status = dict(line.split(":\t") for line in ground.run("cat /proc/self/status")["output"].splitlines())
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
-    assert ground.started.user != 0 or status["CapBnd"] == "0" * 16
+    assert ground.runner.user != 0 or status["CapBnd"] == "0" * 16
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     if os.geteuid() == 0:
         setuid_program = ground.root / "privileged"
         setuid_program.write_bytes(Path("/usr/bin/id").read_bytes())
         setuid_program.chmod(0o4755)
-        outside = ground.started.ask(argv=[str(setuid_program), "-u"])
+        outside = ground.runner.ask(argv=[str(setuid_program), "-u"])
         assert outside["output"] == "0\n"
-        assert ground.run("./privileged -u")["output"] == f"{ground.started.user}\n"
+        assert ground.run("./privileged -u")["output"] == f"{ground.runner.user}\n"
 
 
 @pytest.mark.requirement("landlock.probe")
