@@ -7,8 +7,8 @@ each with a JSON object. An object either starts a program or has the field `ask
 
 - `argv`, `folder` and `environment` describe the program. `key` puts it in the loopback of that client. `readable` and
   `writable` confine it with Landlock. Unless `waits` is false, the answer is sent when the program has ended.
-- `ask` is `failure`, `descriptors`, `forget` (the loopback of `key`), or `filter` (programs can send no signals from
-  then on).
+- `ask` is `failure` (why Landlock does not work here, if it does not), `descriptors` (how many this process has open),
+  `forget` (the loopback of `key`), or `filter` (from then on, programs with Landlock can send no signals).
 
 The user without rights may not be able to read the interpreter and the checkout, so everything is imported before.
 """

@@ -6,7 +6,7 @@ prints one JSON object. Environment variables change what it does:
 
 - KEEP_RIGHTS: keep root's rights.
 - MEANWHILE: a shell command that runs between the scan of the workspace and the mounts.
-- MASKED and READ_ONLY: paths, separated by colons, that rules hide or protect from the command.
+- MASKED and READ_ONLY: paths, separated by colons, that are hidden from the command or read-only for it.
 - MOUNTS: a shell script that first mounts file systems in a new mount namespace, with ROOT as `$1`. ROOT is then
   relative to the current folder.
 - AFTERWARDS: with MOUNTS, a shell command that runs in ROOT at the end.
@@ -277,8 +277,8 @@ async def main() -> None:
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
     ProbedBubblewrap.works = "WORKS" in os.environ
     confinement = ProbedBubblewrap(Site(home=home), mode=mode, folders=PrivateFolders())
-    masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
-    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masked, read_only))
+    masks, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
+    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masks, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:

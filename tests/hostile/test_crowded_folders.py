@@ -46,7 +46,7 @@ def test_a_small_folder_is_cleaned_at_every_write(root: Path) -> None:
 
 
 @pytest.mark.requirement("write.turns")
-def test_a_large_folder_is_cleaned_only_at_the_first_write(root: Path) -> None:
+def test_a_large_folder_is_cleaned_at_the_first_write_but_not_at_every_write(root: Path) -> None:
     fill(root, LARGE_FOLDER)
     write = writer_in(root)
     (root / LEFTOVER).write_bytes(b"half")

@@ -17,12 +17,12 @@ from tests.interaction.relay.questions import ANSWERS, ROOTED, SAMPLED
 
 pytestmark = pytest.mark.anyio
 
-CLAIMED: Json = {
+FORGED_META: Json = {
     f"coretools-mcp/{name}": {"server": "good"}
     for name in ("display", "facts", "error", "upstream", "claimedAnnotations", "chain", "of-tomorrow", "")
 } | {"Coretools-MCP/facts": 1, "CORETOOLS-MCP/": 1, "coretools-mcp": 1, "Coretools-Mcp": 1}
-KEPT: Json = {"example.org/kept": 1, "coretools-mcp.example/kept": 1}
-OURS: Json = {"coretools-mcp/upstream": {"server": "up"}}
+FOREIGN_META: Json = {"example.org/kept": 1, "coretools-mcp.example/kept": 1}
+GENUINE_META: Json = {"coretools-mcp/upstream": {"server": "up"}}
 
 
 def metas(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
@@ -42,7 +42,7 @@ def metas(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
 @by_era
 @pytest.mark.parametrize("trust", [True, False])
 async def test_no_message_of_an_upstream_contains_our_metadata_keys(era: str, trust: bool, tmp_path: Path) -> None:
-    meta = json.dumps({**CLAIMED, **KEPT})
+    meta = json.dumps({**FORGED_META, **FOREIGN_META})
     entry = {"command": sys.executable, "args": [str(PEERS / "dressed_upstream.py"), meta], "trust": trust}
     settings = {"permissions": {"allow": ["mcp__up"]}}
     answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
@@ -69,12 +69,15 @@ async def test_no_message_of_an_upstream_contains_our_metadata_keys(era: str, tr
         ours = {name: value for name, value in meta.items() if name.lower().split("/")[0] == "coretools-mcp"}
         annotations = ours.pop("coretools-mcp/claimedAnnotations", None)
         assert annotations is None or (not trust and annotations["title"] == "Act"), path
-        assert ours in ({}, OURS, {"coretools-mcp/upstream": {"server": "up", "tool": "act"}}), path
+        assert ours in ({}, GENUINE_META, {"coretools-mcp/upstream": {"server": "up", "tool": "act"}}), path
         if "io.modelcontextprotocol/serverInfo" not in meta:
-            assert KEPT.items() <= meta.items() or meta == OURS, path
+            assert FOREIGN_META.items() <= meta.items() or meta == GENUINE_META, path
     # Every message has arrived, and the tool's own data is unchanged.
     assert {method for method, _ in client.questions} == {"elicitation/create", "sampling/createMessage", "roots/list"}
     assert {"notifications/progress", "notifications/message"} <= {method for method, _ in client.messages}
-    assert results["tools/call"]["structuredContent"] == {"rows": [{"a": 1, "_meta": KEPT}], "_meta": KEPT}
-    assert results["error"]["data"] == {"deep": [{"_meta": KEPT}], "_meta": KEPT}
+    assert results["tools/call"]["structuredContent"] == {
+        "rows": [{"a": 1, "_meta": FOREIGN_META}],
+        "_meta": FOREIGN_META,
+    }
+    assert results["error"]["data"] == {"deep": [{"_meta": FOREIGN_META}], "_meta": FOREIGN_META}
     assert len(metadata) > 40

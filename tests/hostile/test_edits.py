@@ -260,7 +260,7 @@ async def test_a_file_that_was_never_read_may_be_edited_and_a_wrong_digest_is_re
 SLOTS = 50
 FILLER = "0123456789abcdef" * 4
 START = "".join(f"slot {number:02}: open\n" + f"{FILLER}\n" * 12 for number in range(SLOTS))
-WHOLE = re.compile(
+COMPLETE_FILE = re.compile(
     "".join(rf"slot {number:02}: (?:open|done by [ab])\n(?:{FILLER}\n){{12}}" for number in range(SLOTS))
 )
 """Matches the file at every moment."""
@@ -312,7 +312,7 @@ async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_or_seen_half
         nonlocal reads
         while not is_done.is_set():
             text = await anyio.to_thread.run_sync(path.read_text)
-            assert WHOLE.fullmatch(text), f"torn after {reads} reads: {len(text)} characters"
+            assert COMPLETE_FILE.fullmatch(text), f"torn after {reads} reads: {len(text)} characters"
             reads += 1
             await anyio.sleep(0.002)
 

@@ -43,7 +43,7 @@ process.stdin.flush()
 for line in process.stdout:
     print(line.decode(), end="", flush=True)
 """
-"""A client that can be killed without warning, and passes on the output of its server."""
+"""A client that passes on the output of its server until it is killed."""
 
 
 class Peer:

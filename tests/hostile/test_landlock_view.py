@@ -343,10 +343,10 @@ def test_no_way_leads_out(ground: Ground, ways: dict[str, str]) -> None:
         for name, way in ways.items():
             ground.fresh()
             with case(name):
-                check_held(ground, way)
+                check_way_fails(ground, way)
 
 
-def check_held(ground: Ground, way: str) -> None:
+def check_way_fails(ground: Ground, way: str) -> None:
     """Check that a way shows, changes and sends nothing, so that its surroundings can be used for the next way."""
     before = ground.state()
     result = ground.run(way)

@@ -131,7 +131,7 @@ def test_a_search_for_a_long_text_takes_few_steps(size: int) -> None:
     old = "ab" * (size // 2) + "c"
     checkpoint = Checkpoint()
     assert find_text("ab" * 4_000_000, old, 0, checkpoint) == -1
-    # Each step compares one piece with the old text, so this bounds the whole work.
+    # A step reads one piece and the length of the old text beyond it, so this bounds the whole work.
     assert checkpoint.passed * (max(PIECE_CHARS, len(old)) + len(old)) < 3 * 8_000_000
 
 

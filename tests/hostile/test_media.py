@@ -96,7 +96,7 @@ def test_cancelling_a_read_kills_the_process_and_leaves_nothing(root: Path, cont
 
 @only_linux
 @pytest.mark.requirement("pdf.child")
-def test_the_process_has_limits_its_own_session_and_an_empty_environment(
+def test_the_process_has_limits_its_own_session_and_nothing_of_our_environment(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret")

@@ -250,7 +250,9 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     assert "bad" not in caplog.text
 
 
-def _with(change: Callable[[OddServer, Json], bytes], headers: dict[str, str]) -> Callable[[OddServer, Json], Answer]:
+def _answer_with(
+    change: Callable[[OddServer, Json], bytes], headers: dict[str, str]
+) -> Callable[[OddServer, Json], Answer]:
     return lambda odd, message: (200, headers, change(odd, message))
 
 
@@ -259,21 +261,21 @@ def _event(odd: OddServer, message: Json) -> bytes:
 
 
 ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Answer]] = {
-    "a BOM before JSON": _with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
-    "a BOM before events": _with(lambda odd, message: BOM + _event(odd, message), EVENTS),
-    "event: error": _with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
-    "data: ping": _with(lambda odd, message: b"data: ping\n\ndata: {}\n\n" + _event(odd, message), EVENTS),
-    "Application/JSON": _with(
+    "a BOM before JSON": _answer_with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
+    "a BOM before events": _answer_with(lambda odd, message: BOM + _event(odd, message), EVENTS),
+    "event: error": _answer_with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
+    "data: ping": _answer_with(lambda odd, message: b"data: ping\n\ndata: {}\n\n" + _event(odd, message), EVENTS),
+    "Application/JSON": _answer_with(
         lambda odd, message: json.dumps(odd.usual(message)).encode(),
         {"Content-Type": "Application/JSON; charset=UTF-8"},
     ),
-    "Text/Event-Stream": _with(_event, {"Content-Type": "Text/Event-Stream"}),
-    "events in hex": _with(_event, {"Content-Type": "text/event-stream; charset=hex"}),
-    "JSON in UTF-16": _with(
+    "Text/Event-Stream": _answer_with(_event, {"Content-Type": "Text/Event-Stream"}),
+    "events in hex": _answer_with(_event, {"Content-Type": "text/event-stream; charset=hex"}),
+    "JSON in UTF-16": _answer_with(
         lambda odd, message: json.dumps(odd.usual(message)).encode(),
         {"Content-Type": "application/json; charset=utf-16"},
     ),
-    "another id": _with(lambda odd, message: _event(odd, {**message, "id": 1 << 40}), EVENTS),
+    "another id": _answer_with(lambda odd, message: _event(odd, {**message, "id": 1 << 40}), EVENTS),
 }
 
 
