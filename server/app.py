@@ -44,7 +44,7 @@ from server.upstreams.relay.relayed_results import LargeResults
 from server.upstreams.resource_and_prompt_router import Dependencies, OwnOffer, ResourceAndPromptRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.todo_write import TodoLists
-from tools.builtin.web_search import WebSearchTool
+from tools.builtin.web import WebSearchTool
 from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -191,8 +191,8 @@ class App:
 
     def _make_runner(self, report: SettingsReport) -> ToolRunner:
         # Rules that people save go into the user's own settings file, if there is one.
-        saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        runner = ToolRunner(self.registry, self._policy, saved_rules, self._audit)
+        save_rules = SavedRules(report.user_file).save if report.user_file is not None else None
+        runner = ToolRunner(self.registry, self._policy, save_rules, self._audit.note)
         if self.replica.shares_secrets:
             from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only if replicas share secrets
 

@@ -22,7 +22,7 @@ class Person:
 
 
 class RuleStore:
-    """A `RuleKeeper` that saves rules in memory, or fails."""
+    """Saves rules in memory, or fails."""
 
     def __init__(self, problem: ToolError | None = None) -> None:
         self.kept: list[str] = []

@@ -38,8 +38,6 @@ _PLACE_NAME = "skills"  # the name of folders that contain skills
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill in a folder."""
-
     name: str
     description: str  # what the skill does and when to use it
     text: str
@@ -56,10 +54,7 @@ class Skill:
         return os.path.dirname(self.location.path)
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
-        """Return the files in the skill's folder, except the main file, and whether more files exist. Blocking.
-
-        At most `MAX_FILES` are returned, and symlinks are not followed.
-        """
+        """Return up to `MAX_FILES` other files of the skill, without symlinks, and whether there are more. Blocking."""
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         paths: list[str] = []
@@ -108,8 +103,6 @@ class Skills:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """Finds the skills in workspaces and in the home folder."""
-
     home: str | None = None  # the user's home folder, if known
     # Returns the trusted skills of each folder: the SHA-256 of the main file's trusted content, keyed by relative path
     trusted_skills: Callable[[], Mapping[str, Mapping[str, str]]] = dict
@@ -184,11 +177,7 @@ def skills_below(
 
 
 def _read_skill(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
-    """Return the content of a skill's main file and the skill.
-
-    Raises:
-        ToolError: The skill cannot be used. The message says why.
-    """
+    """Return a skill's main file and the skill. Raises a `ToolError` that says why the skill cannot be used."""
     location = workspace.locate(os.path.join(base, *relative.split("/")))
     refuse_hidden(workspace, location, "used as a skill")
     skill_folder = os.path.dirname(os.path.join(base, *relative.split("/")))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -66,10 +66,7 @@ class ListenBus:
 
     @contextmanager
     def stream(self, exchange: object) -> Generator[None]:
-        """Within this context, a subscription by this task becomes the stream of `exchange`.
-
-        Exchanges are compared by identity.
-        """
+        """Within this context, a subscription by this task becomes the stream of `exchange`, compared by identity."""
         token = _STREAM.set(exchange)
         try:
             yield
@@ -97,23 +94,19 @@ class ListenBus:
             listener(change)
 
 
+@dataclass(frozen=True, slots=True)
 class ListenStreams:
     """Handles `subscriptions/listen`, with a limit per client so that no client shuts out others.
 
     A stream is closed when the token of its request expires; the client must then listen again with a new token.
-
-    Args:
-        bus: Delivers the changes.
-        key_of: Returns the key of the client that sent a request; empty for an unidentified client.
     """
 
-    def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
-        self._bus = bus
-        self._key_of = key_of
-        self._open = Counter[str]()
+    bus: ListenBus
+    key_of: Callable[[RequestContext], str]  # returns the key of a request's client; empty for an unidentified client
+    _open: Counter[str] = field(default_factory=Counter[str], init=False)
 
     async def __call__(self, ctx: RequestContext) -> Json:
-        key, principal = self._key_of(ctx), principal_of(ctx.http_request)
+        key, principal = self.key_of(ctx), None if ctx.http_request is None else principal_of(ctx.http_request)
         limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
         if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
             message = (
@@ -133,10 +126,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _send_changes(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled.
-
-        A change that occurs again while it waits for a slow client is sent only once.
-        """
+        """Send the requested changes until cancelled; one that recurs while it waits for a slow client is sent once."""
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = requested_filter.get("resourceSubscriptions")
@@ -153,7 +143,7 @@ class ListenStreams:
                 has_pending.set()
 
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-        unsubscribe = self._bus.subscribe(listen)
+        unsubscribe = self.bus.subscribe(listen)
         try:
             await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored_filter, "_meta": meta})
             while await has_pending.wait():
@@ -168,11 +158,7 @@ class ListenStreams:
 
 
 class Announcements:
-    """Notifies clients of changed lists.
-
-    In the 2026-07-28 revision, the notifications go to clients' `subscriptions/listen` streams; in earlier revisions,
-    to their sessions.
-    """
+    """Notifies clients of changed lists: in the 2026-07-28 revision in their streams, before in their sessions."""
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus

@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import anyio
 
 from server.protocol.json_rpc import Json, MCPError, as_mapping
-from server.protocol.request_table import (
-    LEVELS,
-    MODERN,
-    McpConnection,
-    Outbound,
-    RequestContext,
-    elicits,
-    progress_token,
-)
+from server.protocol.request_table import LEVELS, McpConnection, Outbound, RequestContext, elicits, progress_token
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible
@@ -67,18 +59,16 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """The remaining validity of the token, in seconds."""
         return max(self.ends - time.time(), 0.0)
 
 
-def principal_of(request: Request | None) -> Principal | None:
+def principal_of(request: Request) -> Principal | None:
     """Return the principal of a network request, if it has a token."""
-    return None if request is None else request.scope.get(PRINCIPAL)
+    return request.scope.get(PRINCIPAL)
 
 
 def rights_of(ctx: RequestContext) -> Rights:
-    """Return the rights of a request's token."""
-    principal = principal_of(ctx.http_request)
+    principal = None if ctx.http_request is None else principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 
 
@@ -87,21 +77,14 @@ def principal_in(client_key: str) -> str:
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
+@dataclass(eq=False)
 class TokenRefusedError(Exception):
-    """A token is not accepted.
+    """A token is not accepted."""
 
-    Args:
-        sentence: The reason.
-        status: The HTTP status.
-        code: The error code from RFC 6750; empty if the token is not at fault.
-        scope: The scopes that a token needs, separated by spaces.
-    """
-
-    def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.code = code
-        self.scope = scope
+    sentence: str  # the reason
+    status: int = 401  # the HTTP status
+    code: str = "invalid_token"  # the error code from RFC 6750; empty if the token is not at fault
+    scope: str = ""  # the scopes that a token needs, separated by spaces
 
 
 def is_web_address(url: object) -> bool:
@@ -130,11 +113,7 @@ class Exchange:
     is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
     rights: Rights = ALL_RIGHTS  # the rights of the client's token
     readable_name: str = ""  # the display name of the token's owner, if the issuer provides one
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether a question is returned as the result of a request, instead of being sent as a request."""
-        return self.version in MODERN
+    is_modern: bool = False  # whether a question is returned as the result of a request, instead of being sent as one
 
     def after_login(self) -> Exchange:
         """Return the exchange that continues this request after the login that it waited for.
@@ -226,11 +205,7 @@ class Exchange:
             logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Send the client a request, if its revision allows this, and wait for the response.
-
-        Raises:
-            NotAskedError: The client could not be asked, or did not answer with a result.
-        """
+        """Send the client a request and return the result; raises `NotAskedError` if there is none."""
         if params.get("mode") == "url":
             # Upstreams of the 2026-07-28 revision send no `elicitationId`, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}
@@ -246,14 +221,15 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
-    principal = principal_of(ctx.http_request)
+    principal = None if ctx.http_request is None else principal_of(ctx.http_request)
     return Exchange(
         outbound=ctx.outbound,
         params=ctx.params or {},
-        version=ctx.protocol_version,
+        version=ctx.connection.protocol_version,
         capabilities=ctx.connection.capabilities or {},
         client_key=client_key,
-        connection=None if ctx.is_modern else ctx.connection,
+        connection=None if ctx.connection.is_modern else ctx.connection,
         rights=ALL_RIGHTS if principal is None else principal.rights,
         readable_name="" if principal is None else principal.readable_name,
+        is_modern=ctx.connection.is_modern,
     )

@@ -33,24 +33,15 @@ class _Grants:
 
 
 class SharedGrants:
-    """The grants that replicas share for a client.
-
-    Args:
-        replica: Provides the keys and the store.
-        idle_seconds: How long a silent client is remembered.
-        servers: Returns a string that identifies the current upstreams.
-    """
+    """The grants that replicas share for a client."""
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
-        self._seconds = idle_seconds
-        self._servers = servers
+        self._seconds = idle_seconds  # how long a silent client is remembered
+        self._servers = servers  # returns a string that identifies the current upstreams
         self._rows = SealedRows(replica, "client-grants", stored_dataclass(_Grants), idle_seconds)
 
     async def take_up(self, client: ClientState) -> bool:
-        """Load what was allowed on other replicas.
-
-        Returns whether any grants were new to this replica; none are loaded if the store is unavailable.
-        """
+        """Load what was allowed on other replicas, if the store is available. Returns whether any of it was new."""
         if client.grants is None or not principal_in(client.key):
             return False
         key, new_rules = self._row_key(client), list[str]()

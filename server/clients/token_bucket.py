@@ -16,11 +16,7 @@ class TokenBucket:
         self._due = float("-inf")  # the time at which all `per_minute` calls are available again
 
     def take(self, now: float) -> float:
-        """Count a call and return 0, or return the seconds until the next call is allowed.
-
-        Args:
-            now: The time on a monotonic clock, in seconds.
-        """
+        """Count a call at the monotonic time `now` and return 0, or the seconds until the next call is allowed."""
         due = max(self._due, now) + self._interval
         wait = due - now - _MINUTE
         if wait > _ROUNDING:

@@ -203,7 +203,7 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     if shell.sandbox == "off":
         findings.absent("sandbox", "turned off by shell.sandbox")
         return
-    confinement = app.commands.confinement()
+    confinement = app.commands.confinement
     status = await confinement.status(report.settings.workspace.roots)
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""

@@ -1,4 +1,1 @@
-"""The dashboard, which `coretools-mcp dashboard` opens. It shows one running server and accepts answers to questions.
-
-Only `run_server` and the console import this package. The web application is imported when the dashboard is opened.
-"""
+"""The dashboard of one running server, which `coretools-mcp dashboard` opens. It accepts answers to questions."""

@@ -58,7 +58,6 @@ Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Return whether a folder belongs to this user and is closed to other users."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -82,10 +81,7 @@ def _make_room() -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket path of each server in a folder, and a connection to that server.
-
-    Sockets without a server are removed.
-    """
+    """Yield each server's socket path in a folder and a connection to it. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One socket that has disappeared must not hide the others.
@@ -104,13 +100,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
 
 
 class ControlSocket:
-    """Answers queries from commands about a running server.
-
-    Args:
-        running_server: The server that the queries are about.
-        transport: How clients reach the server.
-        tasks: The task group that serves the dashboard.
-    """
+    """Answers queries from commands about a running server; `tasks` serves the dashboard."""
 
     def __init__(self, running_server: RunningServer, transport: str, tasks: TaskGroup) -> None:
         self._running_server, self._transport, self._tasks = running_server, transport, tasks
@@ -227,18 +217,12 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Return the path of the HTML file that takes a browser to the dashboard of the server at this socket.
-
-    The server removes the file when it exits.
-    """
+    """Return the path of the file, removed at exit, that takes a browser to the dashboard of this socket's server."""
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield a pair for each of this user's servers: its socket path, and a list with the first line of its response.
-
-    The list is empty if the server is stuck. This call blocks.
-    """
+    """Yield each server's socket path and a list with the first line of its response, empty if stuck. This blocks."""
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
             yield path, [*islice(_lines(connection, question), 1)]
@@ -253,10 +237,7 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """Yield the lines of a response, with `None` for each line that is not JSON.
-
-    Nothing is yielded if the response starts too late.
-    """
+    """Yield the lines of a response, `None` for one that is not JSON; nothing if the response starts too late."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()

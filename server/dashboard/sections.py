@@ -1,7 +1,4 @@
-"""The content of the dashboard's pages, as plain values for the templates.
-
-Invisible characters are replaced when `site` renders the templates.
-"""
+"""The content of the dashboard's pages, as plain values; `site` replaces invisible characters when it renders them."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from server.administration.log import HISTORY
+from server.administration.running_server import RunningServer
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
@@ -33,9 +31,6 @@ from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
 from tools.text.secrets import redact
 
-if TYPE_CHECKING:
-    from server.administration.running_server import RunningServer
-
 MAX_TOOLS = 200  # maximum number of tools on the page; the search finds the others
 MAX_NAMED = 3  # maximum number of folders named in a page's header
 MAX_CHANGES = 200  # maximum number of file changes listed
@@ -48,7 +43,6 @@ def _clock(seconds: float) -> str:
 
 
 def about(running_server: RunningServer) -> str:
-    """Describe the server of this page: its process and folders."""
     folders = running_server.folders
     ellipsis = " ..." * (len(folders) > MAX_NAMED)
     return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{ellipsis}"
@@ -90,10 +84,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "more": notes,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,
-                "choices": [
-                    {"decision": choice.decision.value, "title": choice.title, "rules": choice.rules}
-                    for choice in offered_choices(question)
-                ],
+                "choices": offered_choices(question),
             }
         )
     return {"questions": entries, "asks_here": running_server.asks_at_dashboard}
@@ -172,12 +163,11 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
     from tools.shell.program_output import newest_text  # noqa: PLC0415 - loaded on first use
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
-    tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
     return {
         "jobs": [
             {
                 "id": job.id,
-                "client": name,
+                "client": client.name,
                 "status": status_text(job),
                 "started": _clock(time.time() - time.monotonic() + job.running.started_at),
                 "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended_at is not None else "",
@@ -186,18 +176,14 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
                 "output": newest_text(job.running.output),
                 "runs": job.ended_at is None,
             }
-            for name, table in tables
-            for job in reversed(table.all() if table is not None else ())
+            for client in running_server.clients.all()
+            for job in reversed(client.state.jobs.all() if client.state.jobs is not None else ())
         ]
     }
 
 
 async def memory(running_server: RunningServer) -> dict[str, Any]:
-    return {
-        "memories": [
-            {"client": client, "title": title, "text": text} for client, title, text in await running_server.memories()
-        ]
-    }
+    return {"memories": await running_server.memories()}
 
 
 def changes(running_server: RunningServer) -> dict[str, Any]:
@@ -229,21 +215,15 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
     """Return the decisions, newest first. This is slow, because secrets are removed from each decision."""
     records = [record() for record in reversed(latest)]
-    times = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
-    return {
-        "records": [{**record, "at": time_of_day} for record, time_of_day in zip(records, times, strict=True)],
-        "file": file,
-    }
+    for record in records:
+        record["at"] = _clock(datetime.fromisoformat(record["time"]).timestamp())
+    return {"records": records, "file": file}
 
 
 def settings(running_server: RunningServer) -> dict[str, Any]:
     report = running_server.live.report
     rows = [
-        {
-            "key": dotted(setting.path),
-            "value": as_text(shown_value(setting.path, setting.value)),
-            "source": setting.source,
-        }
+        (dotted(setting.path), as_text(shown_value(setting.path, setting.value)), setting.source)
         for setting in report.given
     ]
     return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -35,18 +35,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.administration.log import HISTORY
+from server.administration.running_server import RunningServer
 from server.dashboard import sections
+from server.questions.client_confirmer import PendingQuestion
 from server.transports.http_server import ClientConnection, WebServer
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import CUT_HERE, visible
 from tools.contract.tool_errors import ToolError
+from tools.files.change.journal import Journal
 from tools.files.change.revert import ChangeUndo, carry_out, plan_for_person
 from tools.machine.threads import THREADS
-
-if TYPE_CHECKING:
-    from server.administration.running_server import RunningServer
-    from server.questions.client_confirmer import PendingQuestion
-    from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
 CODE_SECONDS = 60.0  # how long a link is valid
@@ -116,7 +114,6 @@ class SignIn:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
-        """Return a new one-time code for a sign-in link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MAX_CODES:
@@ -135,7 +132,6 @@ class SignIn:
         return session
 
     def session(self, cookie: str) -> BrowserSession | None:
-        """Return the session of a browser with this cookie."""
         return self._sessions.get(_digest(cookie))
 
 
@@ -157,7 +153,7 @@ class Dashboard:
         self._streams = 0
         self._ending = anyio.Event()
         self._sign_in = SignIn()
-        self._port = 0
+        self._port, self._cookie = 0, ""
         self._home = f"/{secrets.token_urlsafe(16)}/"
         self._is_confined: bool | None = None  # whether commands run in a sandbox; `None` until checked
         environment = jinja2.Environment(
@@ -178,6 +174,7 @@ class Dashboard:
             listener.bind((HOST, 0))
             listener.listen()
             self._port = listener.getsockname()[1]
+            self._cookie = f"coretools_{self._port}"
             routes = [
                 Route("/open", self._ask_for_code, methods=["GET"]),
                 Route("/open", self._sign_in_browser, methods=["POST"]),
@@ -221,10 +218,6 @@ class Dashboard:
     def link(self) -> str:
         """Return a URL that signs in one browser and works once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
-
-    @property
-    def _cookie(self) -> str:
-        return f"coretools_{self._port}"
 
     def _on_change(self) -> None:
         self._changes += 1
@@ -337,11 +330,8 @@ class Dashboard:
                 while not self._ending.is_set():
                     current = self._state(page)
                     if current != previous or anyio.current_time() > sent_at + STREAM_PULSE_SECONDS:
-                        yield (
-                            f"data: {len(self._running_server.questions.all())}\n\n"
-                            if current != previous
-                            else ": still here\n\n"
-                        )
+                        count = len(self._running_server.questions.all())
+                        yield f"data: {count}\n\n" if current != previous else ": still here\n\n"
                         previous, sent_at = current, anyio.current_time()
                     with anyio.move_on_after(STREAM_POLL_SECONDS):
                         await self._ending.wait()
@@ -352,7 +342,7 @@ class Dashboard:
 
     def _state(self, page: str) -> object:
         """Return a value that changes whenever the content of the page or the open questions change."""
-        running_server = self._running_server
+        running_server, live = self._running_server, self._running_server.live
         open_questions = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
@@ -361,24 +351,17 @@ class Dashboard:
                 jobs = [job for table in running_server.clients.job_tables() for job in table.all()]
                 return open_questions, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(upstream.alias, upstream.status.state) for upstream in running_server.live.pool.upstreams]
-                disabled_names = (running_server.live.switched_off, running_server.switched_off)
-                return (
-                    open_questions,
-                    states,
-                    *disabled_names,
-                    running_server.live.registry.get_all_tools(),
-                    running_server.live.report,
-                )
+                states = [(upstream.alias, upstream.status.state) for upstream in live.pool.upstreams]
+                disabled_names = live.switched_off, running_server.switched_off
+                return open_questions, states, disabled_names, live.registry.get_all_tools(), live.report
             case "settings":
-                return open_questions, running_server.live.report
+                return open_questions, live.report
             case "log":
                 return open_questions, HISTORY.count
             case _:
                 return open_questions
 
     def _redirect(self, page: str) -> Response:
-        """Redirect to a page, after a form has been processed."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
     async def _checked_form(self, request: Request, content: str) -> FormData:
@@ -393,8 +376,7 @@ class Dashboard:
     async def _question_and_form(self, request: Request) -> tuple[PendingQuestion, FormData]:
         """Return the question that a form answers, and the form. The question must still be open."""
         self._session(request)
-        pending = self._open_question(request)
-        form = await self._checked_form(request, pending.question.fingerprint)
+        form = await self._checked_form(request, self._open_question(request).question.fingerprint)
         return self._open_question(request), form  # the question may have been answered while the form was in transit
 
     def _open_question(self, request: Request) -> PendingQuestion:
@@ -491,16 +473,13 @@ def _refusals_on_a_page() -> Generator[None]:
         raise HTTPException(HTTPStatus.CONFLICT, error.message) from None
 
 
+@dataclass(frozen=True, slots=True)
 class _Guarded:
-    """Rejects requests to other hosts, and changes that do not come from this site's own pages.
+    """Rejects requests to other hosts, and changes that do not come from this site's own pages."""
 
-    Everything is served under a secret path, which sign-in links contain, so that browsers send the cookie only there.
-    """
-
-    def __init__(self, site: ASGIApp, hosts: set[str], home: str) -> None:
-        self._site = site
-        self._hosts = hosts
-        self._home = home
+    site: ASGIApp
+    hosts: set[str]
+    home: str  # a secret path, which sign-in links contain, so that browsers send the cookie only there
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -510,20 +489,17 @@ class _Guarded:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        is_foreign = headers.get("host", "") not in self._hosts
+        is_foreign = headers.get("host", "") not in self.hosts
         if scope["method"] not in ("GET", "HEAD"):
             site = headers.get("sec-fetch-site", "same-origin")
-            is_foreign |= headers.get("origin", "") not in {f"http://{host}" for host in self._hosts} or site not in (
-                "same-origin",
-                "none",
-            )
+            origins = {f"http://{host}" for host in self.hosts}
+            is_foreign |= headers.get("origin", "") not in origins or site not in ("same-origin", "none")
         if is_foreign:
             refusal = "This request did not come from the dashboard, so nothing was done."
-        elif not scope["path"].startswith(self._home):
+        elif not scope["path"].startswith(self.home):
             refusal = NOT_SIGNED_IN
         else:
-            path = f"/{scope['path'].removeprefix(self._home)}"
-            await self._site({**scope, "path": path}, receive, guarded)
+            await self.site({**scope, "path": f"/{scope['path'].removeprefix(self.home)}"}, receive, guarded)
             return
         await Response(f"{refusal}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 

@@ -1,4 +1,1 @@
-"""The protocol on the server side: revisions, errors and requests.
-
-Everything in `server` may import this package, which imports no other package of `server`.
-"""
+"""The protocol on the server side: revisions, errors and requests. It imports no other package of `server`."""

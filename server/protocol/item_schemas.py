@@ -207,18 +207,15 @@ def _why_not_compiled(schema: Any) -> str:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ".".join(str(step) for step in first["loc"] if step != _BRANCH) or "as a whole"
-    return "" if _terminates(context) else "its references form a cycle or a long chain"
-
-
-def _terminates(schema: _Schema) -> bool:
-    """Return whether a validator that follows the references for a single value would finish within the limits."""
+    # A validator that follows the references for a single value must finish within the limits.
+    too_long = "its references form a cycle or a long chain"
     targets: dict[str, list[str]] = {}  # for each reference, the references in its target that apply to the same value
     steps = 0
-    for reference in schema.references:
-        next_references, waiting = targets.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
+    for reference in context.references:
+        next_references, waiting = targets.setdefault(reference, []), [schema_at(root, reference[1:])]
         while waiting:
             if (steps := steps + 1) > MAX_VISITED:
-                return False
+                return too_long
             fields = as_mapping(waiting.pop())
             next_references += [fields["$ref"]] if "$ref" in fields else []
             waiting += (fields[keyword] for keyword in ("not", "if", "then", "else") if keyword in fields)
@@ -229,11 +226,12 @@ def _terminates(schema: _Schema) -> bool:
                 for subschema in fields.get(name, {}).values()
             )
     length = {"": 0}
-    with suppress(CycleError):
+    try:
         for node in TopologicalSorter(targets).static_order():
             length[node] = 1 + max((length[target] for target in targets[node]), default=0)
-        return max(length.values()) <= MAX_REFERENCES
-    return False
+    except CycleError:
+        return too_long
+    return "" if max(length.values()) <= MAX_REFERENCES else too_long
 
 
 def _validator(schema: Json, definitions: Json) -> SchemaValidator:
@@ -294,8 +292,6 @@ def _to_core(schema: Any) -> Any:
 
 
 def _with_check(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
-    """Return a schema whose values must also pass a check."""
-
     def validate(value: Any, info: Any) -> Any:
         if not check(value, info.context):
             raise ValueError
@@ -319,10 +315,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a string is a regular expression in both Python and ECMAScript.
-
-    The string is checked in one pass, because compiling may be slow.
-    """
+    """Return whether text is a regular expression in Python and ECMAScript, in one pass: compiling may be slow."""
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):

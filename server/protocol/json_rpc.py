@@ -54,20 +54,13 @@ ID_IS_TAKEN = (
 )
 
 
+@dataclass(eq=False)
 class MCPError(Exception):
-    """An error to send as a response, or one received in response to this server's request.
+    """An error to send as a response, or one received in response to this server's request."""
 
-    Args:
-        code: The error code, for programs.
-        message: The message, for people and models.
-        data: Details, as JSON; omitted if `None`.
-    """
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(code, message, data)
-        self.code = code
-        self.message = message
-        self.data = data
+    code: int  # for programs
+    message: str  # for people and models
+    data: Any = None  # details, as JSON; omitted if `None`
 
     def __str__(self) -> str:
         return self.message
@@ -78,13 +71,11 @@ class MCPError(Exception):
 
 
 def as_mapping(value: Any) -> Json:
-    """Return the value if it is an object, otherwise an empty object."""
     # `cast` would be a function call, and this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON keys are strings
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return the value if it is an array, otherwise an empty one."""
     return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -167,18 +158,16 @@ def _repaired(line: bytes | str) -> str:
         parsed: Any = json.loads(line)
         for items in as_mapping(as_mapping(parsed).get("result")).values():
             for item in map(as_mapping, as_list(items)):
-                item.update({name: None for name, value in item.items() if _is_deep(value)})
+                for name, value in item.items():
+                    level = [value]
+                    for _ in range(MAX_DEPTH):
+                        level = [part for node in level for part in (*as_mapping(node).values(), *as_list(node))]
+                    if level:
+                        item[name] = None
         text = json.dumps(parsed, ensure_ascii=False)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [part for node in level for part in (*as_mapping(node).values(), *as_list(node))]
-    return bool(level)
 
 
 class BatchError(ValueError):
@@ -186,11 +175,7 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """Parse a client's message, or a batch if `takes_batches` is true (2025-03-26 revision).
-
-    Raises:
-        ValueError: The line is neither a message nor an allowed batch.
-    """
+    """Parse a client's message, or a batch if `takes_batches` is true; raises `ValueError` if it is neither."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -296,10 +281,7 @@ class Unreadable:
 def read_unreadable(line: bytes) -> Unreadable | None:
     """Return the id of JSON that is not a JSON-RPC message, if usable, and whether it is meant as a response.
 
-    Returns `None` if the JSON has no id.
-
-    Raises:
-        ValueError: The line is not JSON.
+    Returns `None` if the JSON has no id. Raises `ValueError` if the line is not JSON.
     """
     try:
         parsed: Any = json.loads(line)

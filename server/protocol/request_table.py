@@ -51,26 +51,21 @@ NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
 LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
-_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""Keys that handshake-era results do not have."""
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})  # keys that handshake-era results do not have
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _LISTED: Mapping[str, type] = {"cursor": str}
-_REQUIRED: Mapping[str, Mapping[str, type]] = {
-    "tools/call": {"name": str},
-    "prompts/get": {"name": str},
-    "resources/read": {"uri": str},
-}
-_OPTIONAL: Mapping[str, Mapping[str, type]] = {
+_PARAMETERS: Mapping[str, Mapping[str, type]] = {
     "ping": {},
     "server/discover": {},
     "tools/list": _LISTED,
     "prompts/list": _LISTED,
     "resources/list": _LISTED,
     "resources/templates/list": _LISTED,
-    "tools/call": {"arguments": dict},
-    "prompts/get": {},
-    "resources/read": {},
+    "tools/call": {"name": str, "arguments": dict},
+    "prompts/get": {"name": str},
+    "resources/read": {"uri": str},
 }
+_REQUIRED = frozenset({"name", "uri"})  # each of these methods requires those of its parameters
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
 _FLAGS = frozenset({"listChanged"})  # the fields of capabilities that are booleans; all other fields are objects
 
@@ -88,7 +83,6 @@ class Outbound(Protocol):
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Send a notification to the client; it is dropped if the client is gone."""
-        ...
 
 
 class RequestOutbound(Outbound, Protocol):
@@ -103,7 +97,7 @@ class RequestOutbound(Outbound, Protocol):
         ...
 
 
-class _NoOutbound:
+class NoOutbound:
     """The outbound of a 2026-07-28 client outside of its requests: refuses requests to it, and drops notifications."""
 
     async def request(self, method: str, params: Json | None) -> Json:
@@ -114,7 +108,7 @@ class _NoOutbound:
         """Drop the notification."""
 
 
-NO_OUTBOUND = _NoOutbound()
+NO_OUTBOUND = NoOutbound()
 
 
 @dataclass(eq=False, slots=True)
@@ -124,9 +118,11 @@ class McpConnection:
     outbound: Outbound  # sends messages to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
     is_open: bool = False  # whether the client has initialized; until then, most of its requests are refused
-    client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
+    client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version, as received
     capabilities: Json | None = None  # the client's declared capabilities
     state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
+    client_name: str = ""  # the client's name and version for display; empty if it does not give them
+    is_modern: bool = False  # whether it uses the 2026-07-28 revision
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
@@ -140,15 +136,6 @@ class McpConnection:
             except Exception:
                 logger.exception("a callback for the end of a connection failed")
 
-    @property
-    def client_name(self) -> str:
-        """The client's name and version; empty if it does not give them."""
-        name, version = self.client_info.get("name"), self.client_info.get("version")
-        # In the 2026-07-28 revision, this runs before the parameters are validated.
-        if not isinstance(name, str) or not isinstance(version, str):
-            return ""
-        return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
-
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
@@ -161,16 +148,7 @@ class RequestContext:
     outbound: RequestOutbound  # usable while the request is open
     http_request: HttpRequest | None = None  # the HTTP request that carried this message
 
-    @property
-    def protocol_version(self) -> str:
-        return self.connection.protocol_version
-
-    @property
-    def is_modern(self) -> bool:
-        return self.connection.protocol_version in MODERN
-
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to the client, if it asked for progress."""
         if (token := progress_token(self.params)) is None:
             return
         fields = {"progress": progress, "total": total, "message": message}
@@ -192,10 +170,8 @@ class Middleware(Protocol):
 class RequestTable:
     """The handlers of requests, keyed by method, each with the revisions that it serves.
 
-    Middlewares see each request before its handler does, in the order of the list.
-
-    Args:
-        capabilities: Returns the capabilities to declare; `own_capabilities` by default.
+    Middlewares see each request before its handler does, in the order of the list. `capabilities` returns the
+    capabilities to declare.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
@@ -226,15 +202,32 @@ class RequestTable:
         return dict(capabilities[method] for method in capabilities if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
-        """Return the result of a request; an `MCPError` becomes the error response."""
-        result = await self._chain(ctx)
+        """Return the result of a request, in the form of the client's revision.
+
+        Only keys that the client's revision does not have are removed. An `MCPError` becomes the error response.
+        """
+        result: Json = dict(await self._chain(ctx))
+        connection = ctx.connection
         if ctx.method == "initialize":
             params = ctx.params or {}
-            ctx.connection.protocol_version = _negotiated(params)
-            ctx.connection.client_info = as_mapping(params.get("clientInfo"))
-            ctx.connection.capabilities = capabilities_of(params.get("capabilities"))
-            ctx.connection.is_open = True
-        return result_for_client(ctx.method, dict(result), ctx.protocol_version)
+            connection.protocol_version = _negotiated(params)
+            connection.client_info = as_mapping(params.get("clientInfo"))
+            connection.client_name = display_name(connection.client_info)
+            connection.capabilities = capabilities_of(params.get("capabilities"))
+            connection.is_open = True
+        result_meta = as_mapping(result.get("_meta"))
+        if result.get("_meta", result_meta) is None:  # some servers write null, which no client accepts
+            del result["_meta"]
+        if not connection.is_modern:
+            if SERVER_INFO_META_KEY not in result_meta and _OF_2026.isdisjoint(result):
+                return result
+            meta = {key: value for key, value in result_meta.items() if key != SERVER_INFO_META_KEY}
+            fields = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+            return {**fields, "_meta": meta} if meta else fields
+        base: Json = {"resultType": "complete"}
+        if ctx.method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+            base |= NEVER_CACHED
+        return {**base, **result, "_meta": {**result_meta, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
     @cached_property
     def _chain(self) -> CallNext:
@@ -247,7 +240,7 @@ class RequestTable:
     async def take_notification(self, ctx: RequestContext) -> None:
         """Handle a notification; one that is malformed, unknown, too early or of revision 2026-07-28 is dropped."""
         is_malformed = not isinstance(as_mapping(ctx.params).get("_meta", {}), dict)
-        if is_malformed or ctx.is_modern:
+        if is_malformed or ctx.connection.is_modern:
             logger.debug("a notification was dropped")
             return
         if ctx.method == "notifications/initialized":
@@ -257,9 +250,9 @@ class RequestTable:
 
     async def _handle(self, ctx: RequestContext) -> Mapping[str, Any]:
         versions, handler = self._requests.get(ctx.method, (frozenset[str](), None))
-        if handler is None or ctx.protocol_version not in versions:
+        if handler is None or ctx.connection.protocol_version not in versions:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
-        check_params(ctx.method, ctx.protocol_version, ctx.params)
+        check_params(ctx.method, ctx.connection.protocol_version, ctx.params)
         if not ctx.connection.is_open and ctx.method not in BEFORE_HANDSHAKE:
             raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "")
         return await handler(ctx)
@@ -289,31 +282,8 @@ def our_name() -> Json:
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """Return a result with questions, for the 2026-07-28 revision.
-
-    The client repeats its request with the answers and this state.
-    """
+    """Return questions (2026-07-28 revision); the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
-
-
-def result_for_client(method: str, result: Json, version: str) -> Json:
-    """Convert a result from this server or an upstream to the client's revision.
-
-    Only keys that the client's revision does not have are removed.
-    """
-    result_meta = as_mapping(result.get("_meta"))
-    if result.get("_meta", result_meta) is None:  # some servers write null, which no client accepts
-        result = {name: value for name, value in result.items() if name != "_meta"}
-    if version not in MODERN:
-        if SERVER_INFO_META_KEY not in result_meta and _OF_2026.isdisjoint(result):
-            return result
-        meta = {key: value for key, value in result_meta.items() if key != SERVER_INFO_META_KEY}
-        fields = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
-        return {**fields, "_meta": meta} if meta else fields
-    base: Json = {"resultType": "complete"}
-    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
-        base |= NEVER_CACHED
-    return {**base, **result, "_meta": {**result_meta, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
 
 def _negotiated(params: Json) -> str:
@@ -321,10 +291,13 @@ def _negotiated(params: Json) -> str:
     return requested if requested in HANDSHAKE else LATEST_HANDSHAKE_VERSION
 
 
-def has_envelope(params: Mapping[str, Any] | None) -> bool:
-    """Return whether a request declares a revision without a handshake."""
-    meta = None if params is None else params.get("_meta")
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+def display_name(client_info: Json) -> str:
+    """Return a client's name and version for display; empty if it does not give them."""
+    name, version = client_info.get("name"), client_info.get("version")
+    # In the 2026-07-28 revision, this runs before the parameters are validated.
+    if not isinstance(name, str) or not isinstance(version, str):
+        return ""
+    return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
 
 
 def unsupported(version: str) -> MCPError:
@@ -332,7 +305,7 @@ def unsupported(version: str) -> MCPError:
     return MCPError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
+def opened_by(params: Json | None) -> McpConnection:
     """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
     fields = as_mapping(as_mapping(params).get("_meta"))
     if missing := [key for key in (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY) if key not in fields]:
@@ -344,7 +317,7 @@ def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
         raise unsupported(version)
     info = as_mapping(fields.get(CLIENT_INFO_META_KEY))
     capabilities = capabilities_of(fields[CLIENT_CAPABILITIES_META_KEY])
-    return McpConnection(outbound, version, True, info, capabilities)
+    return McpConnection(NO_OUTBOUND, version, True, info, capabilities, client_name=display_name(info), is_modern=True)
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
@@ -359,16 +332,13 @@ def check_params(method: str, version: str, params: Json | None) -> None:
             and _is_plain_meta(fields.get("_meta", {}))
         ):
             return
-    elif (optional := _OPTIONAL.get(method)) is not None:
-        required = _REQUIRED.get(method, {})
+    elif (kinds := _PARAMETERS.get(method)) is not None:
         for name, value in fields.items():
-            kind = required.get(name) or optional.get(name)
-            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request. A
-            # plain `_meta` is accepted without them.
-            if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
+            # The SDK's models validate a request with other parameters. A plain `_meta` is accepted without them.
+            if type(value) is not kinds.get(name) and not (name == "_meta" and _is_plain_meta(value)):
                 break
         else:
-            if fields.keys() >= required.keys():
+            if fields.keys() >= kinds.keys() & _REQUIRED:
                 return
     from mcp_types.methods import validate_client_request  # noqa: PLC0415 - not loaded for simple parameters
 
@@ -403,7 +373,6 @@ def elicits(capabilities: Json | None, mode: str) -> bool:
 
 
 def progress_token(params: Any) -> str | int | None:
-    """Return the progress token of a request, if any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
 

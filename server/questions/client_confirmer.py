@@ -169,7 +169,7 @@ class ClientConfirmer:
         if is_of_model and style == "simple":
             way_out = 'The model\'s questions need form fields, which confirmation.style "simple" turns off.'
             return Unavailable(client_decides=False, way_out=f"{way_out} The operator can choose another style.")
-        if ctx.is_modern:
+        if ctx.connection.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
             params = as_mapping(ctx.params)
             reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
@@ -181,7 +181,7 @@ class ClientConfirmer:
             return read_answer(question, action, content, style)
         try:
             with anyio.fail_after(consent.timeout_seconds), ASKED:
-                form = consent.form(question, ctx.protocol_version)
+                form = consent.form(question, ctx.connection.protocol_version)
                 action, content = _read_reply(await ctx.outbound.request("elicitation/create", form))
         except TimeoutError:
             return Answer(Decision.DENY, ConsentChannel.TIMED_OUT)
@@ -266,7 +266,6 @@ class PendingQuestions:
         return list(self._waiting.values())
 
     def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - the usual name
-        """Return the question with this id, if it is still waiting."""
         pending = self._waiting.get(id)
         return pending if pending is not None and pending.answer is None else None
 
@@ -276,6 +275,5 @@ class PendingQuestions:
         pending.answered.set()
 
     def wait_longer(self, pending: PendingQuestion) -> None:
-        """Restart the time limit for the answer."""
         pending.scope.deadline = anyio.current_time() + self._seconds
         self.on_change()

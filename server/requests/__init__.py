@@ -1,5 +1,1 @@
-"""The handlers of client requests (tools, prompts, resources, completion), and the context that they run in.
-
-`app`, `administration`, `dashboard`, `console` and `telemetry` import this package; it builds on `questions`, `clients`
-and `upstreams`.
-"""
+"""The handlers of client requests (tools, prompts, resources, completion), and the context that they run in."""

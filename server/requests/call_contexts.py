@@ -17,13 +17,7 @@ from functools import partial
 from uuid import UUID
 
 from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, principal_of, rights_of
-from server.clients.client_workspaces import (
-    PLACE_WAIT_SECONDS,
-    ClientRoots,
-    RootsState,
-    WorkspacePolicy,
-    learn_roots,
-)
+from server.clients.client_workspaces import PLACE_WAIT_SECONDS, ClientRoots, RootsState, WorkspacePolicy, learn_roots
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext
@@ -105,12 +99,11 @@ class ClientTable:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._schedule_cleanup(self.idle_seconds)
-            principal = principal_of(ctx.http_request)
+            principal = None if ctx.http_request is None else principal_of(ctx.http_request)
             owner_name = principal.readable_name or principal.unique_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner_name=owner_name)
-            client = Client(
-                state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
-            )
+            name, version = ctx.connection.client_name, ctx.connection.protocol_version
+            client = Client(state, name, version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # Register this at the first request, because some clients never send `notifications/initialized`.
@@ -120,10 +113,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection until it ends, so that the client can be sent notifications.
-
-        Returns whether the connection is new.
-        """
+        """Remember a request's connection for notifications until it ends. Returns whether the connection is new."""
         connections = self.find(ctx).connections
         if ctx.connection in connections:
             return False
@@ -167,8 +157,7 @@ class ClientTable:
             key, oldest = next(iter(self._clients.items()))
             if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
-            if oldest.calls:
-                # A client that waits for the result of a call is not silent.
+            if oldest.calls:  # a client that waits for the result of a call is not silent
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue
@@ -182,7 +171,7 @@ def client_key(ctx: RequestContext) -> str:
         return STDIO_KEY
     if (principal := principal_of(request)) is not None:
         return f"{TOKEN_KEY}{principal.unique_name}"
-    if ctx.is_modern:
+    if ctx.connection.is_modern:
         return ""
     # Do not use `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
@@ -207,7 +196,7 @@ class Contexts:
         is_planning = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
-        if client.state.reads is not None and not ctx.is_modern:
+        if client.state.reads is not None and not ctx.connection.is_modern:
             reads = ctx.connection.state.get("reads") or ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
             # Without sessions, programs that share a token are told apart by name.
@@ -238,10 +227,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
-        """Return the context of a call to an upstream tool.
-
-        This server uses no files for the call, so the call does not wait for the client's roots.
-        """
+        """Return the context of a call to an upstream tool, which needs no files here, and so waits for no roots."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -91,4 +91,4 @@ class CallLimits:
             retry = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
             raise MCPError(INTERNAL_ERROR, message, {"type": ToolErrorType.TOO_MANY_CALLS.value, **retry})
         result = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, message))
-        return result_to_wire("", result, "block", ctx.protocol_version)
+        return result_to_wire("", result, "block", ctx.connection.protocol_version)

@@ -35,20 +35,16 @@ class Completion:
     total: int = 0  # the number of values found so far
     partial: bool = False  # whether there may be more values
 
-    @property
-    def has_more(self) -> bool:
-        """Whether some values are missing."""
-        return self.partial or self.total > len(self.values)
-
     async def absolute(self, text: str, roots: Sequence[str]) -> None:
         """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
-        matching_roots = [root for root in map(_as_folder, roots) if root.startswith(text) and root != text]
+        matching_roots = [
+            root for root in (os.path.join(root, "") for root in roots) if root.startswith(text) and root != text
+        ]
         self._add(matching_roots, len(matching_roots))
         folder, start = _split(text)
         await self._add_entries(folder, folder, start)
 
     async def relative(self, text: str, roots: Sequence[str], *, absolute_values: bool) -> None:
-        """Find the completions of a relative path in each root."""
         folder, start = _split(text)
         for root in roots:
             prefix = os.path.join(root, folder) if absolute_values else folder
@@ -57,7 +53,9 @@ class Completion:
             return
         for root in roots:
             if len(self.values) < MAX_VALUES:
-                await self._add_entries(root, _as_folder(root) if absolute_values else "", start, in_subfolders=True)
+                await self._add_entries(
+                    root, os.path.join(root, "") if absolute_values else "", start, in_subfolders=True
+                )
 
     async def _add_entries(self, folder: str, prefix: str, start: str, *, in_subfolders: bool = False) -> None:
         outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": in_subfolders}))
@@ -105,8 +103,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
         return completion
     text = typed_path(value)
     if ".." in _FOLDER_END.split(text):
-        # A URI with `..` cannot be read.
-        return completion
+        return completion  # a URI with `..` cannot be read
     await completion.absolute(text, roots)
     if not value.startswith("/"):
         await completion.relative(text if ON_WINDOWS else text[1:], roots, absolute_values=True)
@@ -117,7 +114,3 @@ def _split(text: str) -> tuple[str, str]:
     """Return the folder with its trailing slash, and the start of a name in that folder."""
     end = max((match.end() for match in _FOLDER_END.finditer(text)), default=0)
     return text[:end], text[end:]
-
-
-def _as_folder(root: str) -> str:
-    return root if root.endswith(os.sep) else root + os.sep

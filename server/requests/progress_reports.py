@@ -66,7 +66,6 @@ class ProgressOutbound:
             yield
 
     def close(self) -> None:
-        """Stop reporting, because the request is over."""
         self._timer.cancel()
         if self._pulse is not None:
             self._pulse.cancel()

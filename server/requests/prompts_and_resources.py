@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +150,10 @@ class FileRequests:
             params.get("arguments"), context, lambda call: self.runner.run(call, context, confirmer)
         )
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         file_count = len(outcome.facts["files"])
         description = f"Content of {file_count} {'file' if file_count == 1 else 'files'}"
-        return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
+        return prompt_to_wire(description, MANY_READER, outcome, ctx.connection.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
         """List memories and todos. Files are reached through the template, because there may be 100,000 of them."""
@@ -185,16 +185,15 @@ class FileRequests:
         except ExecutionDeniedError as error:
             outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         if (failure := outcome.error) is not None:
             # A resource result cannot report a failure, so this is a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR
-            elif failure.code in _NOT_FOUND and not ctx.is_modern:
+            elif failure.code in _NOT_FOUND and not ctx.connection.is_modern:
                 code = RESOURCE_NOT_FOUND
-            data = {**uri_data, "type": failure.code.value}
-            raise MCPError(code, failure.message, data=data)
+            raise MCPError(code, failure.message, {**uri_data, "type": failure.code.value})
         return contents_to_wire(uri, outcome)
 
     async def _complete(self, ctx: RequestContext) -> Wire:
@@ -215,13 +214,12 @@ class FileRequests:
         try:
             _ = context.workspace.first_root
         except ToolError as error:
-            data = {"type": error.code.value}
-            raise MCPError(INVALID_PARAMS, error.message, data) from None
-        no_questions = _NoQuestions()
+            raise MCPError(INVALID_PARAMS, error.message, {"type": error.code.value}) from None
         result = await completer(
-            value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, no_questions)
+            value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, _NoQuestions())
         )
-        completion: Wire = {"values": list(result.values), "hasMore": result.has_more}
+        has_more = result.partial or result.total > len(result.values)
+        completion: Wire = {"values": list(result.values), "hasMore": has_more}
         return {"completion": completion if result.partial else {**completion, "total": result.total}}
 
     @cached_property
@@ -239,10 +237,7 @@ class FileRequests:
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read the files that the argument of the `at` prompt names.
-
-    If no file was read and there is no question to ask, an error is raised, which the user sees.
-    """
+    """Read the files that the `at` prompt names. If there is neither a file nor a question, the user sees the error."""
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
     from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
@@ -269,9 +264,8 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
         paths.append(path)
     if uri_paths:
         # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
-        workspace = context.workspace
         try:
-            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in uri_paths])
+            await run_blocking(context.signal, lambda: [context.workspace.locate_exactly(path) for path in uri_paths])
         except ToolError as error:
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
@@ -291,8 +285,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
 
 
 def _refusal(message: str, kind: str | None = None) -> MCPError:
-    data = {"type": kind} if kind is not None else None
-    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], data=data)
+    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], None if kind is None else {"type": kind})
 
 
 class _NoQuestions:
@@ -305,8 +298,6 @@ class _NoQuestions:
 
 @dataclass(frozen=True, slots=True)
 class MemoryResources:
-    """Lists and reads memories and todos."""
-
     files: MemoryFiles
     todos: TodoLists
 
@@ -315,7 +306,6 @@ class MemoryResources:
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def list_resources(self, context: ToolContext) -> list[dict[str, Any]]:
-        """Return this client's current resources, in wire format."""
         files = await run_blocking(context.signal, lambda: self._existing_files(context))
         resources = [
             {
@@ -328,17 +318,14 @@ class MemoryResources:
             for file in files
         ]
         if self.todos.read(context.client.key, context.workspace):
-            texts = {
-                "title": "Todo list",
-                "description": "The todo list that this client wrote for its workspace.",
-            }
+            texts = {"title": "Todo list", "description": "The todo list that this client wrote for its workspace."}
             resources.append({"uri": TODO_LIST, "name": "todo-list", **texts, "mimeType": JSON})
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
         """Return a resource's content for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
-            todos = [asdict(todo) for todo in self.todos.read(context.client.key, context.workspace)]
+            todos = [todo.model_dump() for todo in self.todos.read(context.client.key, context.workspace)]
             if not todos:
                 missing = "There is no todo list now; todo_write creates one."
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
@@ -355,10 +342,7 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     async def read_all(self, context: ToolContext) -> list[tuple[str, str]]:
-        """Return titles and texts of memories and todos for the dashboard.
-
-        This does not count as a read by the client.
-        """
+        """Return titles and texts of memories and todos for the dashboard; this does not count as a client's read."""
 
         def read() -> list[tuple[str, str]]:
             texts: list[tuple[str, str]] = []

@@ -43,20 +43,17 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
     """Convert a result for `tools/call`: content for the model, a display for people, and data for programs."""
     if result.verbatim is not None:
-        verbatim = result.verbatim
+        verbatim = dict(result.verbatim)
         if result.note:
-            note = {"type": "text", "text": result.note}
-            verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
-        return dict(verbatim)
+            verbatim["content"] = [*verbatim.get("content", ()), {"type": "text", "text": result.note}]
+        return verbatim
     response = package(name, result)
     content = [_block(part, protocol_version) for part in response.parts]
     wire: dict[str, Any] = {"content": content}
+    if (error := response.error) is not None:
+        meta = {ERROR_KEY: {"type": error.code.value, "message": error.message}}
+        return {"content": content, "isError": True, "_meta": meta}
     meta: dict[str, Any] = {}
-    if response.error is not None:
-        wire["isError"] = True
-        meta[ERROR_KEY] = {"type": response.error.code.value, "message": response.error.message}
-        wire["_meta"] = meta
-        return wire
     if result.structured is not None:
         wire["structuredContent"] = result.structured
     if result.facts:
@@ -87,13 +84,9 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
             texts.append(f"[{part.uri} ({part.mime_type}) is attached to this text.]\n\n")
         blocks.append(_block(part, protocol_version))
     blocks.insert(0, {"type": "text", "text": "".join(texts)})
-    wire: dict[str, Any] = {
-        "description": description,
-        "messages": [{"role": "user", "content": block} for block in blocks],
-    }
-    if result.facts:
-        wire["_meta"] = {FACTS_KEY: result.facts}
-    return wire
+    messages = [{"role": "user", "content": block} for block in blocks]
+    meta = {"_meta": {FACTS_KEY: result.facts}} if result.facts else {}
+    return {"description": description, "messages": messages, **meta}
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
@@ -121,8 +114,7 @@ def _block(part: Part, protocol_version: str) -> dict[str, Any]:
             family = part.mime_type.partition("/")[0]
             if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
                 return {"type": family, "data": data, "mimeType": part.mime_type}
-            resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": data}
-            return {"type": "resource", "resource": resource}
+            return {"type": "resource", "resource": {"uri": part.uri, "mimeType": part.mime_type, "blob": data}}
         case FileDataPart():
             if protocol_version < LINKS_SINCE:
                 return {"type": "text", "text": f"{part.name}: {part.uri}"}

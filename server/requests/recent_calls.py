@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import islice
 from typing import Any
 
 from server.protocol.json_rpc import as_list, as_mapping
@@ -56,7 +56,7 @@ class RecentCalls:
 
     def __init__(self) -> None:
         self.calls: deque[RecordedCall] = deque(maxlen=MAX_CALLS)
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] | None = None
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.method != "tools/call":
@@ -80,20 +80,19 @@ class RecentCalls:
             return result
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome
-            self.on_change()
+            if self.on_change is not None:
+                self.on_change()
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
         # Keep more than is shown, because a secret that has been truncated may not be recognised.
         call.raw_arguments, call.summary = _truncated(params.get("arguments"), [2 * MAX_CHECKED_CHARS]), None
-        self.on_change()
+        if self.on_change is not None:
+            self.on_change()
 
 
 def _truncated(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to about `room[0]` characters in total.
-
-    This saves memory: many calls are recorded, but few are displayed.
-    """
+    """Return a JSON value truncated to about `room[0]` characters: many calls are kept, but few are displayed."""
     room[0] -= 1
     if isinstance(value, str):
         text = value[: max(room[0], 0)]
@@ -101,8 +100,8 @@ def _truncated(value: Any, room: list[int]) -> Any:
         return text
     if isinstance(value, dict):
         # A key is copied before its value, because a secret may not be recognised without its key.
-        fields = takewhile(lambda _: room[0] > 0, as_mapping(value).items())
-        return {_truncated(key, room): _truncated(item, room) for key, item in fields}
+        fields = islice(as_mapping(value).items(), max(room[0], 0))
+        return {_truncated(key, room): _truncated(item, room) for key, item in fields if room[0] > 0}
     if isinstance(value, list):
-        return [_truncated(item, room) for item in takewhile(lambda _: room[0] > 0, as_list(value))]
+        return [_truncated(item, room) for item in islice(as_list(value), max(room[0], 0)) if room[0] > 0]
     return value

@@ -1,8 +1,4 @@
-"""Handles `tools/list` and `tools/call`, and provides the server's instructions and the skills.
-
-The instructions state the purpose of the tools, and rules that apply to all of them. The skills are those that a client
-may load, including those of upstreams.
-"""
+"""Handles `tools/list` and `tools/call`, and provides the server's instructions and the skills."""
 
 from __future__ import annotations
 
@@ -115,14 +111,15 @@ class ToolRequests:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
         is_from_proxy, pool = bool(chain_of(meta)), self.router.pool
         await pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
-        await self.custom_tools.wait_for_first_list()
+        if (discovery := self.custom_tools.discovery) is not None:
+            await discovery.wait_for_first_list()
         await pool.before_list("tools")
         # An anonymous client could not leave plan mode, because its state is not kept between requests.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
         skills_text = "" if is_from_proxy else describe_skills(await self.known_skills(client, ctx))
-        cache_key = plans, may_plan, shows_forms, uses_search, ctx.is_modern, skills_text, rights
+        cache_key = plans, may_plan, shows_forms, uses_search, ctx.connection.is_modern, skills_text, rights
         if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing
         visible_tools = self.offered_tools(
@@ -141,7 +138,7 @@ class ToolRequests:
         for wire, tool in zip(tools, visible_tools, strict=False):
             if tool.is_builtin and tool.name == SKILL:
                 wire["description"] += skills_text
-        if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
+        if not ctx.connection.is_modern and any("outputSchema" in tool for tool in tools):
             from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - loaded only with upstreams
 
             tools = list(map(for_handshake, tools))
@@ -224,20 +221,16 @@ class ToolRequests:
         return "\n".join(texts) or None
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Start tool calls, including those through `call_tool`. This is a middleware.
-
-        Clients with limited rights also get their own instructions here.
-        """
+        """A middleware that starts tool calls, and gives clients with limited rights their own instructions."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
-            welcome = {
-                name: value for name, value in as_mapping(await call_next(ctx)).items() if name != "instructions"
-            }
-            instructions = self.instructions(rights, self.report())
-            # Clients do not accept `null` as instructions.
-            return {**welcome, **({"instructions": instructions} if instructions else {})}
+            welcome = dict(as_mapping(await call_next(ctx)))
+            welcome.pop("instructions", None)
+            if instructions := self.instructions(rights, self.report()):  # clients do not accept `null`
+                welcome["instructions"] = instructions
+            return welcome
         is_call = method == "tools/call" and ctx.connection.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
@@ -255,7 +248,7 @@ class ToolRequests:
             return await call_next(ctx)
         owner = owner_of(self.router.pool, name)
         if owner is None:  # an upstream checks the parameters of its calls itself
-            check_params(method, ctx.protocol_version, params)
+            check_params(method, ctx.connection.protocol_version, params)
         return await self.on_call(ctx, owner)
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +262,7 @@ class ToolRequests:
                     outcome = add_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+        return result_to_wire(name, outcome, self.display, ctx.connection.protocol_version)
 
     async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
         """Run a call to a tool of this server or of an upstream; if the call has several rounds, run the next one."""
@@ -280,7 +273,7 @@ class ToolRequests:
             if owner is not None:
                 target = await self._prepare_upstream(ctx, call, owner, exchange_of(ctx, client.state.key))
                 if isinstance(target, ToolResult):
-                    return result_to_wire(call.name, target, self.display, ctx.protocol_version)
+                    return result_to_wire(call.name, target, self.display, ctx.connection.protocol_version)
                 owner, exchange = target
             with client:
                 if exchange is None:
@@ -300,10 +293,10 @@ class ToolRequests:
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
-            return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, client.state.key, ctx.connection.protocol_version)
         if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
-        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
+        return result_to_wire(call.name, outcome, self.display, ctx.connection.protocol_version)
 
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.
@@ -373,7 +366,6 @@ class ToolRequests:
         raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
 
     def _is_suggestible(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Return whether to suggest a tool to a model that called an unknown one."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for("model", tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
@@ -384,10 +376,7 @@ class ToolRequests:
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | ToolResult:
-        """Have the user log in to the upstream that a call goes to.
-
-        Returns the request to continue with, or the result to send instead.
-        """
+        """Have the user log in to a call's upstream. Returns the request to continue with, or the result to send."""
         is_asked = self.router.relay.why_denied(owner.alias, exchange.rights) == ""
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
@@ -462,7 +451,6 @@ class ToolRequests:
 
 
 def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence about each kind of tool."""
     names = {verb: [name for name in candidates if name in tool_names] for verb, candidates in _FOR_FILES.items()}
     parts = [f"{_enumerated(group)} {verb if len(group) > 1 else f'{verb}s'}" for verb, group in names.items() if group]
     if parts:

@@ -73,10 +73,7 @@ class ToolSearch:
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether the client of a request uses this server's tool search.
-
-        If the client is another coretools-mcp, it never uses this search.
-        """
+        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         if self.mode == "on":
@@ -94,10 +91,7 @@ class ToolSearch:
         return self._is_large
 
     def is_hidden(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether tool search hides a tool.
-
-        Tools that are only for apps are listed, so that hosts know about them.
-        """
+        """Return whether tool search hides a tool; tools for apps only are listed, so that hosts know about them."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         owner = owner_of_tool(self.pool, tool)
@@ -116,43 +110,31 @@ class ToolSearch:
         return self.policy.why_not_offered(tool.traits, rights) is None
 
     def tool_entries(self, rights: Rights) -> list[Json]:
-        """Return the three tools in the format of `tools/list`."""
-        text = {"type": "string"}
+        search = (
+            f"Find tools of other servers, which are not in your list of tools. Servers: {self._server_list(rights)}."
+        )
+        describe = "The whole definition of a tool that search_tools found, with the schema of its arguments."
+        about_query = "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur."
+        query = {"type": "string", "description": about_query}
         limit = {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1, "maximum": MAX_RESULTS}
-        query = {
-            **text,
-            "description": "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur.",
-        }
-        name = {**text, "description": "The name from search_tools."}
+        name = {"type": "string", "description": "The name from search_tools."}
         arguments = {"type": "object", "description": "The tool's own arguments."}
         reads = {"readOnlyHint": True, "openWorldHint": False}
         calls = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+        entries: Sequence[tuple[str, str, str, Json, Json]] = (
+            (SEARCH, "Search tools", search, {"query": query, "limit": limit}, reads),
+            (DESCRIBE, "Describe tool", describe, {"name": name}, reads),
+            (CALL, "Call tool", "Call a tool that search_tools found.", {"name": name, "arguments": arguments}, calls),
+        )
         return [
-            _tool(
-                SEARCH,
-                "Search tools",
-                "Find tools of other servers, which are not in your list of tools. "
-                f"Servers: {self._server_list(rights)}.",
-                {"query": query, "limit": limit},
-                ["query"],
-                reads,
-            ),
-            _tool(
-                DESCRIBE,
-                "Describe tool",
-                "The whole definition of a tool that search_tools found, with the schema of its arguments.",
-                {"name": name},
-                ["name"],
-                reads,
-            ),
-            _tool(
-                CALL,
-                "Call tool",
-                "Call a tool that search_tools found.",
-                {"name": name, "arguments": arguments},
-                ["name"],
-                calls,
-            ),
+            {
+                "name": tool_name,
+                "title": title,
+                "description": description,
+                "inputSchema": {**object_schema(properties), "required": [next(iter(properties))]},
+                "annotations": annotations,
+            }
+            for tool_name, title, description, properties, annotations in entries
         ]
 
     def _server_list(self, rights: Rights) -> str:
@@ -171,23 +153,15 @@ class ToolSearch:
     async def answer(
         self, name: str, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights
     ) -> ToolResult:
-        """Return the result of `search_tools` or `describe_tool`.
+        """Return the result of `search_tools` or `describe_tool`. `definition_of` returns what clients see of a tool.
 
-        Args:
-            name: The name of the called tool.
-            arguments: The arguments as received.
-            definition_of: Returns the definition of a tool as clients see it.
-            rights: The rights of the client.
-
-        Raises:
-            ToolError: There is no such tool, or the arguments are invalid.
+        Raises `ToolError` if there is no such tool, or the arguments are invalid.
         """
         await self.pool.wait_for_first_list()
         await self.pool.before_list("tools")
-        is_about_one = name == DESCRIBE
-        return await (
-            self._describe(arguments, definition_of, rights) if is_about_one else self._search(arguments, rights)
-        )
+        if name == DESCRIBE:
+            return await self._describe(arguments, definition_of, rights)
+        return await self._search(arguments, rights)
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
         # This is loaded with the first search.
@@ -327,18 +301,6 @@ class ToolSearch:
         """Return the error for a name that no callable tool has. The error suggests only callable tools."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_display_name(name), nearest)
-
-
-def _tool(
-    name: str, title: str, description: str, properties: Json, required: Sequence[str], annotations: Json
-) -> Json:
-    return {
-        "name": name,
-        "title": title,
-        "description": description,
-        "inputSchema": {**object_schema(properties), "required": list(required)},
-        "annotations": annotations,
-    }
 
 
 def _truncate(text: str, room: int) -> str:

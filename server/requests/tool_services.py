@@ -161,7 +161,6 @@ class Commands:
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )
-        self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
         self.code_intelligence: CodeIntelligence | None = None
@@ -192,10 +191,9 @@ class Commands:
 
         return StartQueue()
 
+    @cached_property
     def confinement(self) -> BubblewrapConfinement:
-        """Return the sandbox for commands, as configured at startup."""
-        if self._confinement is not None:
-            return self._confinement
+        """The sandbox for commands, as configured at startup."""
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - loaded on first use
         from tools.shell.sandbox.landlock_and_seccomp import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
@@ -217,22 +215,20 @@ class Commands:
             readable=shell.readable,
             writable=shell.writable,
         )
-        path = os.environ.get("PATH", os.defpath)
-        self._confinement = BubblewrapConfinement(
+        return BubblewrapConfinement(
             SandboxMode(shell.sandbox),
             site,
             self._starter,
             self.folders,
-            path,
+            os.environ.get("PATH", os.defpath),
             consented_digests=self.consented,
             loopbacks=self._loopbacks,
             landlock=LandlockConfinement(self._starter, self.folders),
         )
-        return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
         """Return whether commands are certain to run in the sandbox."""
-        return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
+        return self._shell.sandbox != "off" and (await self.confinement.status(roots)).failure is None
 
     def runner(self) -> CommandRunner:
         """Return the command runner, created at first use, because many servers never run commands."""
@@ -249,7 +245,7 @@ class Commands:
             max_concurrent=shell.max_concurrent,
             has_network=shell.network == "host",
         )
-        self._runner = CommandRunner(self._starter, self.confinement(), options, self.folders, self._queue)
+        self._runner = CommandRunner(self._starter, self.confinement, options, self.folders, self._queue)
         return self._runner
 
     def programs(self) -> ProgramRunner:
@@ -280,7 +276,7 @@ class Commands:
             self.code_intelligence = CodeIntelligence(
                 self.language_servers(),
                 self._starter,
-                self.confinement(),
+                self.confinement,
                 self.folders,
                 lambda: command_environment(self._shell.env, os.environ),
                 self._report.home,
@@ -294,10 +290,7 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """Return the folder that a client sees as `/tmp` outside plan mode, and the one in plan mode.
-
-        A string is the reason why there is none; it is empty if commands see the machine's `/tmp`.
-        """
+        """Return the scratch folders of a client, as `Client.scratch` describes."""
 
         def scratch(path: str | None) -> Scratch | str:
             if path is None:
@@ -332,15 +325,12 @@ class Commands:
                 await self._starter.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):
                 await self.folders.aclose()
-            if self._confinement is not None:
-                self._confinement.close()
+            if "confinement" in self.__dict__:
+                self.confinement.close()
 
 
 class CustomTools:
-    """Keeps the discovery command's tools in the registry, next to the built-in tools.
-
-    Nothing is imported unless the settings contain a discovery command.
-    """
+    """Keeps the discovery command's tools in the registry. Without such a command, nothing is imported."""
 
     def __init__(
         self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved_names: Iterable[str] = ()
@@ -374,11 +364,6 @@ class CustomTools:
         for name in self._environment.keys() - environment.keys():
             del self._environment[name]
         self._environment.update(environment)
-
-    async def wait_for_first_list(self) -> None:
-        """Wait a moment for the discovery at startup, so that the first list is complete if possible."""
-        if self.discovery is not None:
-            await self.discovery.wait_for_first_list()
 
     def _create_discovery(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - loaded only with a discovery command

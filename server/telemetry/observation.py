@@ -41,7 +41,7 @@ class Observation:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.request_id is None:
             return await call_next(ctx)
-        params, version = ctx.params or {}, ctx.protocol_version
+        params, version = ctx.params or {}, ctx.connection.protocol_version
         operation = Operation(
             ctx.method if ctx.method in METHODS else OTHER,
             version=version if version in KNOWN_PROTOCOL_VERSIONS else "",

@@ -1,5 +1,1 @@
-"""The transports: stdio, Streamable HTTP and SSE.
-
-`run_server`, the terminal commands, the dashboard and the upstream wire import this package. The package does not
-depend on the application that it serves.
-"""
+"""The transports: stdio, Streamable HTTP and SSE. They do not depend on the application that they serve."""

@@ -46,7 +46,6 @@ class Tokens:
 
 
 def digest_of(token: str) -> bytes:
-    """Return the digest that identifies a token."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -148,11 +147,7 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
 
 
 def read_store_password(source: StorePassword, environment: Mapping[str, str]) -> str:
-    """Return the store's password; empty if there is none.
-
-    Raises:
-        SettingsError: The password cannot be read.
-    """
+    """Return the store's password, empty if there is none; raises `SettingsError` if it cannot be read."""
     if source.file is None and source.env is None:
         return ""
     try:

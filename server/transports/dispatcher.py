@@ -36,15 +36,8 @@ from server.protocol.json_rpc import (
     read_message,
     response_to,
 )
-from server.protocol.request_table import (
-    NO_OUTBOUND,
-    McpConnection,
-    RequestContext,
-    RequestTable,
-    has_envelope,
-    opened_by,
-)
-from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
+from server.protocol.request_table import NO_OUTBOUND, McpConnection, RequestContext, RequestTable, opened_by
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.json_lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
 
 if TYPE_CHECKING:
@@ -125,11 +118,11 @@ class Incoming:
                 INVALID_REQUEST,
                 f"The client cannot receive a request '{method}' after the response to its own request.",
             )
-        return await self.dispatcher.send_request(self.outgoing, method, params)
+        return await self.dispatcher.request(method, params, self.outgoing)
 
     async def notify(self, method: str, params: Json | None) -> None:
         if not self.is_done:
-            await self.dispatcher.send_notification(self.outgoing, method, params)
+            await self.dispatcher.notify(method, params, self.outgoing)
 
 
 OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # outside of tests, `Conversation.on_request`
@@ -153,8 +146,7 @@ class Dispatcher:
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self.on_resume = on_resume  # called when reading may continue
         self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
-        # Messages that wait for the response to an inline request, with their sizes.
-        self._held: deque[tuple[Message, Incoming | None, int]] = deque()
+        self._held: deque[tuple[Message, Incoming]] = deque()  # waiting for the response to an inline request
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
@@ -188,7 +180,6 @@ class Dispatcher:
         return bool(self._questions or self.other_questions)
 
     def has_open(self, identity: RequestId) -> bool:
-        """Return whether a request with this id is unanswered."""
         return comparable_id(identity) in self.unanswered
 
     def receive(
@@ -203,7 +194,7 @@ class Dispatcher:
         `outgoing` receives the response; the response to a batch is a batch. By default, the response goes to the same
         stream as messages that belong to no request.
         """
-        incoming, outgoing = None, outgoing or self._outgoing
+        outgoing = outgoing or self._outgoing
         if isinstance(message, list):
             answers = _BatchAnswers(outgoing, sum(isinstance(member, Request) for member in message))
             for member in message:
@@ -216,16 +207,16 @@ class Dispatcher:
             if self.unanswered.setdefault(key, incoming) is not incoming:
                 self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
-        elif isinstance(message, Notification):
-            incoming = Incoming(self, outgoing, http_request)
-            if message.method == "notifications/cancelled":
+        else:
+            incoming = Incoming(self, outgoing, http_request, size=len(line))
+            if isinstance(message, Notification) and message.method == "notifications/cancelled":
                 identity: Any = as_mapping(message.params).get("requestId")
                 target = self.unanswered.get(comparable_id(identity)) if type(identity) in (int, str) else None
                 if target is not None and target.method not in INLINE:
                     self._cancel(target)
         if self._is_held:
-            self._held.append((message, incoming, len(line)))
-            self._waiting_bytes += LINE_BYTES + len(line)
+            self._held.append((message, incoming))
+            self._waiting_bytes += LINE_BYTES + incoming.size
         else:
             self._accept_message(message, incoming)
 
@@ -241,10 +232,7 @@ class Dispatcher:
             future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def start_waiting(self) -> None:
-        """Start queued requests, as far as the limits allow.
-
-        This is called when a request is done, or when responses have been read.
-        """
+        """Start queued requests, as far as the limits allow, after a request is done or responses have been read."""
         while self.waiting and self._may_start(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
@@ -311,19 +299,12 @@ class Dispatcher:
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
                 await asyncio.wait(tasks)
 
-    async def request(self, method: str, params: Json | None) -> Json:
-        """Send a request to the client outside of its requests."""
-        return await self.send_request(self._outgoing, method, params)
-
-    async def notify(self, method: str, params: Json | None) -> None:
-        """Send a notification to the client outside of its requests."""
-        await self.send_notification(self._outgoing, method, params)
-
-    async def send_request(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
-        """Send a request to the client and wait for the response.
+    async def request(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> Json:
+        """Send the client a request, by default outside of its own requests, and return the result.
 
         Raises `MCPError` if the response is an error, or the client is gone.
         """
+        outgoing = outgoing or self._outgoing
         if not self.may_ask:
             return await NO_OUTBOUND.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
@@ -343,8 +324,9 @@ class Dispatcher:
                 cancellation = {"requestId": identity, "reason": "its result is no longer needed"}
                 outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancellation))))
 
-    async def send_notification(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Send a notification to the client, or drop it if the client is gone or will send nothing more."""
+    async def notify(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> None:
+        """Send the client a notification, or drop it if the client is gone or will send nothing more."""
+        outgoing = outgoing or self._outgoing
         if self._ended.is_set() or self._is_input_ended:
             return
         outgoing.put(encoded(fields_of(Notification(method, params))))
@@ -364,8 +346,8 @@ class Dispatcher:
         """Process held messages, up to the next inline request."""
         self._is_held = False
         while self._held and not self._is_held:
-            message, incoming, size = self._held.popleft()
-            self._waiting_bytes -= LINE_BYTES + size
+            message, incoming = self._held.popleft()
+            self._waiting_bytes -= LINE_BYTES + incoming.size
             self._accept_message(message, incoming)
         if self._is_held:
             return
@@ -373,11 +355,10 @@ class Dispatcher:
         if self._is_ended:
             self._ended.set()
 
-    def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Start processing a message, or let it wait."""
+    def _accept_message(self, message: Message, incoming: Incoming) -> None:
         match message:
             case Request():
-                if incoming is None or incoming.is_cancelled:
+                if incoming.is_cancelled:
                     return
                 if message.method in AT_ONCE or (not self.waiting and self._may_start(incoming.size)):
                     self._start_request(message, incoming)
@@ -388,11 +369,10 @@ class Dispatcher:
                     self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
             case Notification():
-                if incoming is not None:
-                    incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
-                    self._running.add(incoming)
+                incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
+                self._running.add(incoming)
             case Response() | ErrorResponse():
-                # `send_request` waits for this future.
+                # `request` waits for this future.
                 future = self._questions.get(comparable_id(message.id)) if message.id is not None else None
                 if future is None or future.done():
                     return
@@ -403,7 +383,6 @@ class Dispatcher:
                     future.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _may_start(self, size: int) -> bool:
-        """Return whether another request may start."""
         if not self._is_bounded:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._in_progress:
@@ -506,7 +485,8 @@ class Conversation:
 
     async def on_request(self, incoming: Incoming, request: Request) -> Json:
         _, method, params = request
-        is_enveloped = method != "initialize" and has_envelope(params)
+        meta = as_mapping(as_mapping(params).get("_meta"))
+        is_enveloped = method != "initialize" and PROTOCOL_VERSION_META_KEY in meta  # declares its own revision
         if self._is_modern is None:
             self._is_modern = is_enveloped
             self._dispatcher.may_ask = not is_enveloped
@@ -521,7 +501,7 @@ class Conversation:
                     data["requested"] = requested
                 message = "This connection uses the 2026-07-28 revision, which has no initialize."
                 raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)
-            connection = opened_by(params, NO_OUTBOUND)
+            connection = opened_by(params)
         elif is_enveloped:
             message = (
                 "This connection was opened with the handshake, so it accepts no requests of the 2026-07-28 revision."

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import anyio
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.client_request import PRINCIPAL, Principal, TokenRefusedError
-from server.transports.http_messages import OPEN_REQUEST, refuse
+from server.transports.http_messages import OPEN_REQUEST, RefusedError, refuse
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 
 if TYPE_CHECKING:
@@ -96,7 +96,12 @@ class HttpGate:
             message = "OPTIONS is only for CORS preflight requests from origins in http.allowedOrigins."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
             return
-        await self._endpoint(scope, receive, send)
+        try:
+            await self._endpoint(scope, receive, send)
+        except RefusedError as refusal:
+            await refuse(refusal.status, refusal.error, send, refusal.headers)
+        except ClientDisconnect:
+            pass  # nobody would receive a response
 
     async def _authenticate(self, authorization: list[str]) -> Principal:
         # If there are two Authorization headers, a reverse proxy may have checked the other one.
@@ -114,17 +119,17 @@ class HttpGate:
 
     async def _refuse(self, error: TokenRefusedError, send: Send) -> None:
         # Some clients display the WWW-Authenticate header, but not the body.
-        parameters = {"error": error.code, "error_description": str(error) if error.code else ""}
+        parameters = {"error": error.code, "error_description": error.sentence if error.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         parameters |= {"scope": error.scope, "resource_metadata": place}
         challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in parameters.items() if text)
         is_away = error.status == HTTPStatus.SERVICE_UNAVAILABLE
         headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
-        await refuse(error.status, str(error), send, headers)
+        await refuse(error.status, error.sentence, send, headers)
 
 
 def _with_cors(origin: str, send: Send) -> Send:
-    """Add the headers that let pages of an origin read the response (CORS)."""
+    """Let pages of an origin read the response (CORS)."""
     exposed_headers = b"mcp-session-id, www-authenticate, retry-after"
     readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed_headers)]
     extra_headers = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]

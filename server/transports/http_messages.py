@@ -1,19 +1,17 @@
-"""Messages over HTTP: reads those that clients post, and sends others as plain JSON or as server-sent events.
-
-An `EventStream` holds the messages of one HTTP response, or of several responses if the client resumes the stream, as
-the HTML standard describes.
-"""
+"""Messages over HTTP: reads those that clients post, and sends others as plain JSON or as server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import ClassVar, Self
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from server.protocol.json_rpc import BatchError, Json, Message, RequestId, error_of, read_of_client
@@ -37,21 +35,34 @@ _HEADERS = [
 _PING = b": ping\r\n\r\n"
 
 
+@dataclass(eq=False)
+class RefusedError(Exception):
+    """An HTTP request is refused; `HttpGate` sends the response."""
+
+    status: int
+    error: str | Json  # the message, or a whole JSON-RPC error
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
 async def read_posted(
-    scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
-) -> tuple[Message | list[Message], bytes] | None:
-    """Return the posted message or batch, and its bytes; `None` if it was refused, or the client is gone."""
+    scope: Scope, receive: Receive, max_bytes: int, *, takes_batches: bool = False
+) -> tuple[Message | list[Message], bytes]:
+    """Return the posted message or batch, and its bytes.
+
+    Raises:
+        RefusedError: The message is refused.
+        ClientDisconnect: The client is gone.
+    """
     headers = dict(scope["headers"])
     content_length, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(content_length) if content_length.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        await refuse(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.", send)
-        return None
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
     while size <= max_bytes:
         message = await receive()
         if message["type"] != "http.request":
-            return None
+            raise ClientDisconnect
         pieces.append(message.get("body", b""))
         if message.get("more_body", False):
             size = max(size, sum(map(len, pieces)))
@@ -60,24 +71,19 @@ async def read_posted(
         if len(body) > max_bytes:
             break
         parse = partial(_parse, body, takes_batches)
-        parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
-        if not isinstance(parsed, dict):
-            return parsed, body
-        await refuse_json(parsed, send)
-        return None
+        return await THREADS.run(parse) if len(body) > LARGE_BYTES else parse(), body
     text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
-    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, send)
-    return None
+    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
-def _parse(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
-    """Parse a body, or return the error that refuses it."""
+def _parse(body: bytes, takes_batches: bool) -> Message | list[Message]:
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
-        return error_of(None, str(error))
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
     except ValueError:
-        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
+        error = refusal_of_unreadable(body, is_post=True)
+        raise RefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
@@ -87,14 +93,10 @@ async def say_accepted(send: Send, body: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse_json(error: Json, send: Send) -> None:
+async def refuse(status: int, error: str | Json, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    """Refuse an HTTP request with a JSON-RPC error, or with a message, which becomes one."""
     # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
-    await send_json(json.dumps(error).encode(), HTTPStatus.BAD_REQUEST, send)
-
-
-async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
-    """Refuse an HTTP request with a message, as a JSON-RPC error."""
-    body = json.dumps(error_of(None, sentence)).encode()
+    body = json.dumps(error_of(None, error) if isinstance(error, str) else error).encode()
     header_pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, header_pairs)
 
@@ -106,18 +108,14 @@ async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tupl
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer.
-
-    Args:
-        name: Prefix of the event ids with which a client can resume; empty if it cannot.
-        is_read: Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
-    """
+    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer."""
 
     ping_seconds: ClassVar[float] = 4.0
     """Seconds of silence before a keep-alive message: many clients use httpx's read timeout of five seconds."""
 
     def __init__(self, name: str = "", *, is_read: bool = True) -> None:
-        self.name = name
+        self.name = name  # prefix of the event ids with which a client can resume; empty if it cannot
+        # Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
         self.is_read = is_read
         self.size = 0  # bytes of unread messages
         self.backpressure = Backpressure()
@@ -148,8 +146,7 @@ class EventStream:
         self._drop()
         self.wake()
 
-    def put_answer(self, line: bytes) -> None:
-        self.put(line)
+    put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
         """Do nothing: a client expects no response to a request that it has cancelled."""
@@ -249,10 +246,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts a JSON response, but no event stream.
-
-    Other messages go to the stream `elsewhere`, or are dropped if it is `None`.
-    """
+    """The stream of a request whose client accepts only JSON. Other messages go to `elsewhere`, or are dropped."""
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
@@ -298,20 +292,11 @@ class ClientWatch:
 
 
 async def send_events(
-    stream: EventStream,
-    watch: ClientWatch,
-    send: Send,
-    headers: Iterable[tuple[bytes, bytes]] = (),
-    first: bytes = b"",
+    stream: EventStream, watch: ClientWatch, send: Send, headers: Iterable[tuple[bytes, bytes]] = (), first: bytes = b""
 ) -> None:
     """Send a stream until it ends, its client leaves, or its client resumes it with another request.
 
-    Args:
-        stream: The stream.
-        watch: Detects that the client has left.
-        send: Receives the response.
-        headers: Additional headers of the response.
-        first: An event to send before the messages.
+    `headers` are additional; `first` is an event to send before the messages.
     """
     turn = stream.take_turn()
     try:

@@ -24,8 +24,6 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Where and how to listen."""
-
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
     tokens: Tokens  # accepted tokens; if there are no tokens and no issuer, every client on this machine is accepted
@@ -34,7 +32,6 @@ class HttpOptions:
 
     @property
     def needs_token(self) -> bool:
-        """Whether every client needs a token."""
         return bool(self.tokens) or self.issuer is not None
 
     @property

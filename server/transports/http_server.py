@@ -1,7 +1,6 @@
 """MCP over HTTP on one port: Streamable HTTP at `/mcp`, and the older SSE transport at `/sse` and `/messages/`.
 
-This module contains the web server, from startup to shutdown: its connections, its open requests, and its routes. The
-connections of clients that are slow, silent or gone are closed in bounded time and at bounded cost.
+The connections of clients that are slow, silent or gone are closed in bounded time and at bounded cost.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
 from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
 from server.transports.legacy_sse import SseSessions
-from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
+from server.transports.streamable_http import MAX_SESSIONS, Sessions, StreamableHttp
 from tools.permissions.permission_policy import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
@@ -55,28 +54,15 @@ requests get 503.
 class Application(Protocol):
     """The application to serve."""
 
-    @property
-    def table(self) -> RequestTable: ...
+    table: RequestTable
+    metrics: Callable[[], Awaitable[str]] | None  # returns the metrics as text; `None` if metrics are off
+    on_http_refusal: Callable[[int], None]  # called with the status of each refusal
 
     @property
-    def metrics(self) -> Callable[[], Awaitable[str]] | None:
-        """Returns the metrics as text; `None` if metrics are off."""
-        ...
+    def pages(self) -> Sequence[Route]: ...  # the pages for browsers, which need no token
 
     @property
-    def on_http_refusal(self) -> Callable[[int], None]:
-        """Called with the status of each refusal."""
-        ...
-
-    @property
-    def pages(self) -> Sequence[Route]:
-        """The pages for browsers, which need no token."""
-        ...
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the first attempt to connect to each upstream has ended."""
-        ...
+    def is_settled(self) -> bool: ...  # whether the first attempt to connect to each upstream has ended
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
         """Return a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise `None`."""
@@ -322,19 +308,13 @@ class WebApp(Starlette):
     """
 
     def __init__(
-        self,
-        app: Application,
-        options: HttpOptions,
-        is_ready: Callable[[], bool],
-        max_sessions: int = MAX_SESSIONS,
+        self, app: Application, options: HttpOptions, is_ready: Callable[[], bool], max_sessions: int = MAX_SESSIONS
     ) -> None:
         self._application, self._options, self._is_ready = app, options, is_ready
-        idle_seconds = options.http.session_idle / 1000
-        self.mcp = StreamableHttp(
-            app.table, app.schema_with_headers, options.max_body_bytes, max_sessions, idle_seconds
-        )
+        self._sessions = Sessions(app.table, max_sessions, options.http.session_idle / 1000)
+        mcp = StreamableHttp(app.table, app.schema_with_headers, options.max_body_bytes, self._sessions)
         sse = SseSessions(app.table, options.max_body_bytes)
-        self._gate = HttpGate(self.mcp, options) if options.with_streamable else None
+        self._gate = HttpGate(mcp, options) if options.with_streamable else None
         routes: list[Route] = [
             Route("/healthz", endpoint=self._healthz, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
@@ -355,7 +335,7 @@ class WebApp(Starlette):
         try:
             yield
         finally:
-            await self.mcp.sessions.aclose()
+            await self._sessions.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -388,7 +368,6 @@ class WebApp(Starlette):
         return Response(await self._application.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
-        """Return the response for a path that has no route, or no route for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

@@ -65,12 +65,7 @@ class SigningKey:
 
 
 class Issuer:
-    """Checks access tokens.
-
-    Args:
-        settings: The settings, with an issuer and a resource.
-        secret: The client secret for introspection; empty without introspection.
-    """
+    """Checks access tokens. `secret` is the client secret for introspection; empty without introspection."""
 
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
@@ -91,24 +86,14 @@ class Issuer:
         pair = f"{quote(introspection.client_id, safe='')}:{quote(secret, safe='')}"
         self._basic_auth = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
         self.scopes = settings.scopes or tuple(settings.scope_prefix + scope for scope in SCOPES)
-
-    @property
-    def metadata_path(self) -> str:
-        """The path of this server's own metadata on the resource's host (RFC 9728, 3.1)."""
-        path = urlsplit(self.settings.resource).path
-        return f"/.well-known/oauth-protected-resource{'' if path == '/' else path}"
-
-    @property
-    def metadata_url(self) -> str:
-        parts = urlsplit(self.settings.resource)
-        return f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
-
-    @property
-    def metadata(self) -> Json:
-        """The metadata for clients. It is not a Pydantic model, which would normalise the URLs."""
-        return {
-            "resource": self.settings.resource,
-            "authorization_servers": [self.settings.issuer],
+        parts = urlsplit(settings.resource)
+        # The path of this server's own metadata on the resource's host (RFC 9728, 3.1)
+        self.metadata_path = f"/.well-known/oauth-protected-resource{'' if parts.path == '/' else parts.path}"
+        self.metadata_url = f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
+        # The metadata for clients. It is not a Pydantic model, which would normalise the URLs.
+        self.metadata: Json = {
+            "resource": settings.resource,
+            "authorization_servers": [settings.issuer],
             "scopes_supported": list(self.scopes),
             "bearer_methods_supported": ["header"],
             "resource_name": "coretools-mcp",
@@ -145,7 +130,7 @@ class Issuer:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # do not cache the result if the issuer is unavailable
-                        error_arguments = str(refusal), refusal.status, refusal.code, refusal.scope
+                        error_arguments = refusal.sentence, refusal.status, refusal.code, refusal.scope
                         _cache(self._rejected, digest, (time.time() + CACHE_SECONDS, error_arguments))
                     raise
         finally:
@@ -153,10 +138,7 @@ class Issuer:
                 self._token_locks.pop(digest, None)
 
     def _cached_principal(self, digest: bytes) -> Principal | None:
-        """Return the principal of a token that was checked within the last minute.
-
-        Raises the same error again if the token was rejected.
-        """
+        """Return the principal of a token checked within the last minute, or raise the same refusal again."""
         now = time.time()
         expiry, principal = self._accepted.get(digest, (0.0, None))
         if now < expiry:
@@ -179,8 +161,7 @@ class Issuer:
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
-        expiry = min(claims["exp"], time.time() + CACHE_SECONDS)
-        _cache(self._accepted, digest, (expiry, principal))
+        _cache(self._accepted, digest, (min(claims["exp"], time.time() + CACHE_SECONDS), principal))
         return principal
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
@@ -389,11 +370,7 @@ class Issuer:
 
 
 def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Issuer:
-    """Read the issuer from the settings.
-
-    Raises:
-        SettingsError: The issuer's settings are invalid; the message lists all problems.
-    """
+    """Read the issuer from the settings; raises `SettingsError` with all problems of these settings."""
     problems: list[str] = []
     introspection = settings.introspection
     addresses = {"issuer": settings.issuer, "jwksUri": settings.jwks_uri}

@@ -127,11 +127,9 @@ class Outgoing(Protocol):
 
     def put_answer(self, line: bytes) -> None:
         """Add the response to a request. No more messages follow for that request."""
-        ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
         """Record that a request gets no response because its client cancelled it."""
-        ...
 
 
 class OutgoingLines:
@@ -144,8 +142,8 @@ class OutgoingLines:
         self._on_queued = on_queued
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self.empty = asyncio.Event()  # set while everything is written, or there is no longer a reader
+        self.empty.set()
 
     def put(self, line: bytes) -> None:
         """Queue a line, given without its line ending. It is dropped if it is empty or there is no longer a reader."""
@@ -157,7 +155,7 @@ class OutgoingLines:
             self._pieces.append(line)
             self._pieces.append(b"\n")
         self.size += len(line) + 1
-        self._empty.clear()
+        self.empty.clear()
         if self.size > OUTGOING_BYTES:
             self.backpressure.is_full = True
         self._on_queued()
@@ -171,11 +169,10 @@ class OutgoingLines:
         return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))
 
     def written(self, count: int) -> None:
-        """Remove bytes that have been written."""
         self.size -= count
         if not self.size:
             self._pieces.clear()
-            self._empty.set()
+            self.empty.set()
             if self.backpressure.is_full:
                 self.backpressure.free()
             return
@@ -192,12 +189,8 @@ class OutgoingLines:
         self._is_closed = True
         self._pieces.clear()
         self.size = 0
-        self._empty.set()
+        self.empty.set()
         self.backpressure.free()
-
-    async def wait_empty(self) -> None:
-        """Wait until everything is written, or there is no longer a reader."""
-        await self._empty.wait()
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:

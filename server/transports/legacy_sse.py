@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from http import HTTPStatus
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import anyio
 from starlette.requests import Request as HttpRequest
@@ -25,9 +26,8 @@ from server.transports.http_messages import (
     SERVER_ENDS,
     ClientWatch,
     EventStream,
+    RefusedError,
     read_posted,
-    refuse,
-    refuse_json,
     say_accepted,
     send_events,
 )
@@ -49,8 +49,10 @@ class _Session:
         self._room = asyncio.Event()
         self.events = EventStream()
         self.dispatcher = Dispatcher(self.events, on_resume=self._room.set)
-        self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
+        conversation = Conversation(table, self.dispatcher)
+        self.connection = conversation.connection
+        self.dispatcher.start(conversation.on_request, conversation.on_notify)
 
     def _on_read(self) -> None:
         self.dispatcher.start_waiting()
@@ -79,8 +81,6 @@ class SseSessions:
         principal = principal_of(HttpRequest(scope))
         name, session = uuid.uuid4().hex, _Session(self._table, principal, scope.get(OPEN_REQUEST))
         self._sessions[name] = session
-        dispatcher, conversation = session.dispatcher, session.conversation
-        dispatcher.start(conversation.on_request, conversation.on_notify)
         path = quote(scope.get(ROOT_PATH, "") + "/messages/")
         endpoint = f"event: endpoint\r\ndata: {path}?session_id={name}\r\n\r\n".encode()
         try:
@@ -89,7 +89,7 @@ class SseSessions:
         except anyio.get_cancelled_exc_class():
             is_expired = session.request is not None and session.request.deadline <= anyio.current_time()
             session.events.is_read = True
-            dispatcher.abort(SESSION_EXPIRED if is_expired else SERVER_ENDS)
+            session.dispatcher.abort(SESSION_EXPIRED if is_expired else SERVER_ENDS)
             with anyio.CancelScope(shield=True):
                 events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
                 await send({"type": "http.response.body", "body": events, "more_body": True})
@@ -98,46 +98,32 @@ class SseSessions:
             del self._sessions[name]
             session.end()
             with anyio.CancelScope(shield=True):
-                await dispatcher.aclose()
-            conversation.connection.close()
+                await session.dispatcher.aclose()
+            session.connection.close()
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Accept a posted message, once the session has room for it."""
         if scope["method"] != "POST":
             text = f"/messages does not accept {scope['method']}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, text, send, {"Allow": "POST"})
-            return
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"})
         http_request = HttpRequest(scope, receive)
-        principal, name = principal_of(http_request), session_id_of(scope)
+        principal, name = principal_of(http_request), None
+        with suppress(ValueError):
+            name = uuid.UUID(hex=http_request.query_params.get("session_id", "")).hex
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
             text = "There is no such session: it has ended, or never existed. Open another one at /sse."
-            await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text, send)
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text)
         takes_batches = session.dispatcher.takes_batches
-        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if received is None:
-            return
+        message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)
         if principal is not None and session.request is not None:
             session.request.deadline = max(session.request.deadline, anyio.current_time() + principal.seconds_left)
         await session.wait_for_room()
-        message, body = received
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
-            await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST, error_of(message.id, ID_IS_TAKEN))
         if session.events.is_ended:
             text = "The session has ended, and nothing was done. Open another one at /sse."
-            await refuse(HTTPStatus.NOT_FOUND, text, send)
-            return
+            raise RefusedError(HTTPStatus.NOT_FOUND, text)
         session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")
-
-
-def session_id_of(scope: Scope) -> str | None:
-    """Return the session id in a request, as hexadecimal digits; `None` if there is no valid UUID."""
-    value = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
-    try:
-        return uuid.UUID(hex=value).hex
-    except ValueError:
-        return None

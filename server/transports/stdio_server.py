@@ -27,7 +27,6 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-
 READ_BYTES = 256 * 1024  # size of one read; a Linux pipe holds 64 kB, a socket more
 DRAIN_SECONDS = 10.0  # limit for pending calls after end of input
 COMMAND_SECONDS = 1.0
@@ -60,7 +59,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
         finally:
             conversation.connection.close()
         with anyio.move_on_after(FLUSH_SECONDS):
-            await wire.outgoing.wait_empty()
+            await wire.outgoing.empty.wait()
     finally:
         wire.stop()
 
@@ -132,7 +131,6 @@ class _Wire:
                 os.set_blocking(descriptor, was_blocking)
 
     def resume_reading(self) -> None:
-        """Continue reading, unless reading must pause."""
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
             self._loop.add_reader(self._input, self._on_readable)
@@ -181,10 +179,9 @@ class _Wire:
         if refusal is not None:
             self.dispatcher.refuse(refusal)
             return
-        try:
+        unreadable = None
+        with suppress(ValueError):
             unreadable = read_unreadable(line)
-        except ValueError:
-            unreadable = None
         if unreadable is None:
             logger.warning("dropped a line that is not a JSON-RPC message")
         else:
@@ -195,7 +192,6 @@ class _Wire:
         return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:
-        """Return whether the other end of the output is still open."""
         if sys.platform == "win32":
             return True
         poll = select.poll()
@@ -208,8 +204,7 @@ class _Wire:
         if not self.dispatcher.unanswered:  # no other response will be sent soon, so write now
             self._write()
             return
-        # Use one write for all responses of this loop iteration.
-        self._is_write_scheduled = True
+        self._is_write_scheduled = True  # use one write for all responses of this loop iteration
         self._loop.call_soon(self._write)
 
     def _write(self) -> None:
@@ -232,8 +227,7 @@ class _Wire:
                 self._is_large = True
                 json_lines.enlarge(self._output)
             self._loop.add_writer(self._output, self._write)
-        except OSError:
-            # The client is gone.
+        except OSError:  # the client is gone
             self.outgoing.close()
             self._is_stopped = True
             self._stop_reading()

@@ -48,11 +48,10 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_OUTBOUND,
     McpConnection,
+    NoOutbound,
     RequestContext,
     RequestTable,
-    has_envelope,
     opened_by,
     unsupported,
 )
@@ -71,10 +70,10 @@ from server.transports.http_messages import (
     AnswerStream,
     ClientWatch,
     EventStream,
+    RefusedError,
     RequestStream,
     read_posted,
     refuse,
-    refuse_json,
     say_accepted,
     send_events,
     send_json,
@@ -135,14 +134,10 @@ class HttpSession:
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
         self.dispatcher = Dispatcher(self.events, on_resume=lambda: None, is_bounded=False)
-        self.conversation = Conversation(table, self.dispatcher, is_modern=False)
-        self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
+        conversation = Conversation(table, self.dispatcher, is_modern=False)
+        self.connection = conversation.connection
+        self.dispatcher.start(conversation.on_request, conversation.on_notify)
         self._streams = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the client has initialized."""
-        return self.conversation.connection.is_open
 
     def new_stream(self) -> RequestStream:
         self._streams += 1
@@ -150,7 +145,6 @@ class HttpSession:
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
-        """Return the stream to resume after this event."""
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
@@ -180,19 +174,15 @@ class HttpSession:
         await self.dispatcher.aclose(SESSION_ENDED)
         self.events.end()
         self.streams.clear()
-        self.conversation.connection.close()
+        self.connection.close()
 
 
 @dataclass(slots=True)
 class _PrincipalSessions:
-    """The sessions of one principal, or of all clients without tokens, longest-silent first."""
+    """The sessions of one principal, or of all clients without tokens."""
 
-    silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])
-    busy: dict[str, HttpSession] = field(default_factory=dict[str, HttpSession])
-
-    @property
-    def count(self) -> int:
-        return len(self.silent) + len(self.busy)
+    silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])  # longest-silent first
+    count: int = 0  # the number of silent and busy sessions
 
 
 class Sessions:
@@ -201,7 +191,7 @@ class Sessions:
     def __init__(self, table: RequestTable, max_sessions: int, idle_seconds: float) -> None:
         self._table = table
         self._max_sessions = max_sessions
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = idle_seconds  # how long a session may have no request and no open stream
         self._sessions: dict[str, HttpSession] = {}
         self._principals: dict[str, _PrincipalSessions] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -216,6 +206,7 @@ class Sessions:
         """Open a session, which counts as busy until it is released."""
         session = HttpSession(self._table, owner, principal_name)
         self._sessions[session.id] = session
+        self._principals.setdefault(principal_name, _PrincipalSessions()).count += 1
         self.take(session)
         while len(self._sessions) > self._max_sessions:
             # The principal with the most sessions loses one, so that others are not affected.
@@ -233,21 +224,14 @@ class Sessions:
     def take(self, session: HttpSession) -> None:
         """Record that a request or an open stream uses a session."""
         session.requests += 1
-        if session.id not in self._sessions:
-            return  # the session was closed in the meantime
-        group = self._principals.setdefault(session.principal_name, _PrincipalSessions())
-        group.silent.pop(session.id, None)
-        group.busy[session.id] = session
+        if session.id in self._sessions:  # otherwise the session was closed in the meantime
+            self._principals[session.principal_name].silent.pop(session.id, None)
 
     def release(self, session: HttpSession) -> None:
-        """Record that a request or stream no longer uses a session."""
         session.requests -= 1
-        if session.requests or session.id not in self._sessions:
-            return
-        group = self._principals[session.principal_name]
-        del group.busy[session.id]
-        session.silent_since = time.monotonic()
-        group.silent[session.id] = session
+        if not session.requests and session.id in self._sessions:
+            session.silent_since = time.monotonic()
+            self._principals[session.principal_name].silent[session.id] = session
 
     def end(self, session: HttpSession) -> None:
         """End a session at once; its cancelled requests may take a moment to clean up."""
@@ -255,7 +239,7 @@ class Sessions:
             return
         group = self._principals[session.principal_name]
         group.silent.pop(session.id, None)
-        group.busy.pop(session.id, None)
+        group.count -= 1
         if not group.count:
             del self._principals[session.principal_name]
         task = asyncio.create_task(session.aclose())
@@ -289,13 +273,10 @@ class Sessions:
 
 
 @dataclass(eq=False, slots=True)
-class _ModernRequest:
+class _ModernRequest(NoOutbound):
     """A request of the 2026-07-28 revision. While it is open, its client receives notifications, but never requests."""
 
     stream: EventStream
-
-    async def request(self, method: str, params: Json | None) -> Json:
-        return await NO_OUTBOUND.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         self.stream.put(encoded(fields_of(Notification(method, params))))
@@ -305,30 +286,17 @@ class _ModernRequest:
         return nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
 class StreamableHttp:
-    """The endpoint `/mcp`.
+    """The endpoint `/mcp`."""
 
-    Args:
-        table: The handlers of requests.
-        schema_of: Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise
-            `None`; may wait until the tool is known.
-        max_bytes: The maximum size of a body.
-        max_sessions: See `MAX_SESSIONS`.
-        idle_seconds: How long a session may have no request and no open stream.
+    table: RequestTable
+    schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]]
+    """Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise `None`; may wait
+    until the tool is known.
     """
-
-    def __init__(
-        self,
-        table: RequestTable,
-        schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]],
-        max_bytes: int,
-        max_sessions: int,
-        idle_seconds: float,
-    ) -> None:
-        self._table = table
-        self._schema_of = schema_of
-        self._max_bytes = max_bytes
-        self.sessions = Sessions(table, max_sessions, idle_seconds)
+    max_bytes: int  # the maximum size of a body
+    sessions: Sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, headers = scope["method"], scope["headers"]
@@ -337,48 +305,37 @@ class StreamableHttp:
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
                 message = f"In the 2026-07-28 revision, /mcp does not accept {method}."
-                await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "POST"})
+                raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "POST"})
             else:
-                await _refuse_version(None, version or "", send)
+                raise _unsupported(None, version or "")
         elif method == "POST":
             await self._post(scope, receive, send)
-        elif method in ("GET", "DELETE"):
-            session = await self._session(scope, send)
-            if session is None:
-                return
-            if method == "GET":
-                await self._listen(session, scope, receive, send)
-            else:
-                self.sessions.end(session)
-                await send_json(b"null", HTTPStatus.OK, send)
+        elif method == "GET":
+            await self._listen(self._session(scope), scope, receive, send)
+        elif method == "DELETE":
+            self.sessions.end(self._session(scope))
+            await send_json(b"null", HTTPStatus.OK, send)
         else:
             message = f"/mcp does not accept {method}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "GET, POST, DELETE"})
 
-    async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
+    def _session(self, scope: Scope) -> HttpSession:
         """Return the session that a request names, or refuse the request."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
-            await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
-            return None
+            raise RefusedError(HTTPStatus.BAD_REQUEST, NO_SESSION)
         principal = principal_of(HttpRequest(scope))
         session = self.sessions.find(name, None if principal is None else principal.owner)
         if session is None:
-            await refuse(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION, send)
+            raise RefusedError(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION)
         return session
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a message in a session, or one that opens a session."""
-        is_named, existing = header_of(scope["headers"], SESSION_HEADER) is not None, None
-        if not await _check_accept(scope, send, JSON) or (
-            is_named and (existing := await self._session(scope, send)) is None
-        ):
-            return
-        takes_batches = existing is not None and existing.dispatcher.takes_batches
-        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if received is None:
-            return
-        message, body = received
+        _check_accept(scope, JSON)
+        is_named = header_of(scope["headers"], SESSION_HEADER) is not None
+        takes_batches = is_named and self._session(scope).dispatcher.takes_batches
+        message, body = await read_posted(scope, receive, self.max_bytes, takes_batches=takes_batches)
         http_request = HttpRequest(scope, receive)
         if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
@@ -387,15 +344,12 @@ class StreamableHttp:
         else:
             # This check also refuses a request that names no session, and one whose session has ended in the meantime.
             # The check above runs before the body is read, and shows whether the body may be a batch.
-            existing = await self._session(scope, send)
-            if existing is None:
-                return
-            session = existing
+            session = self._session(scope)
             self.sessions.take(session)
         try:
             identity, stream = (message.id if isinstance(message, Request) else None), None
             if identity is not None and session.dispatcher.has_open(identity):
-                await refuse_json(error_of(identity, ID_IS_TAKEN), send)
+                await refuse(HTTPStatus.BAD_REQUEST, error_of(identity, ID_IS_TAKEN), send)
                 return
             if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
@@ -406,30 +360,27 @@ class StreamableHttp:
                 return
             async with _answered(identity, stream, send) as guarded_send:
                 await stream.wait(stream.silent_seconds)
-                headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
+                headers = [(SESSION_HEADER, session.id.encode())] if session.connection.is_open else []
                 if (response := stream.only_message()) is not None:
                     await send_json(response, HTTPStatus.OK, guarded_send, headers)
                     return
                 first = b""
-                if session.conversation.connection.protocol_version >= PRIMED_SINCE:
+                if session.connection.protocol_version >= PRIMED_SINCE:
                     first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
                 await session.send_stream(stream, receive, guarded_send, first)
         finally:
-            if not session.is_open:  # initialize failed
+            if not session.connection.is_open:  # initialize failed
                 self.sessions.end(session)
             self.sessions.release(session)
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
         """Open a stream for messages outside of requests, or resume a lost one."""
-        if not await _check_accept(scope, send, STREAM):
-            return
+        _check_accept(scope, STREAM)
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (kept_stream := session.stream_after(last_event)) is None:
                 message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
-                # 404 would mean that there is no such session.
-                await refuse(HTTPStatus.BAD_REQUEST, message, send)
-                return
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message)  # 404 would mean that there is no such session
             stream = kept_stream
         self.sessions.take(session)
         try:
@@ -439,16 +390,11 @@ class StreamableHttp:
 
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of the 2026-07-28 revision."""
-        if not await _check_accept(scope, send, JSON):
-            return
-        received = await read_posted(scope, receive, send, self._max_bytes)
-        if received is None:
-            return
-        message, _ = received
+        _check_accept(scope, JSON)
+        message, _ = await read_posted(scope, receive, self.max_bytes)
         version = header_of(scope["headers"], REVISION_HEADER) or ""
         if version not in MODERN_PROTOCOL_VERSIONS:
-            await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
-            return
+            raise _unsupported(message.id if isinstance(message, Request) else None, version)
         if isinstance(message, Notification):
             # The 2026-07-28 revision has no client notifications over HTTP, and nobody would read an error.
             await say_accepted(send)
@@ -458,10 +404,9 @@ class StreamableHttp:
                 "The body must be one request or one notification: in the 2026-07-28 revision, a server sends no "
                 "requests that a client could answer."
             )
-            await refuse(HTTPStatus.BAD_REQUEST, text, send)
-            return
-        if message.method == "subscriptions/listen" and not await _check_accept(scope, send, STREAM):
-            return
+            raise RefusedError(HTTPStatus.BAD_REQUEST, text)
+        if message.method == "subscriptions/listen":
+            _check_accept(scope, STREAM)
         stream = RequestStream() if _accepts(scope, STREAM) else AnswerStream()
         work_scope = anyio.CancelScope()
         work = asyncio.create_task(self._process(message, HttpRequest(scope, receive), stream, work_scope))
@@ -489,7 +434,7 @@ class StreamableHttp:
             try:
                 outbound = _ModernRequest(stream)
                 ctx = RequestContext(request.method, request.params, request.id, connection, outbound, http_request)
-                return await self._table.answer(ctx)
+                return await self.table.answer(ctx)
             finally:
                 connection.close()
 
@@ -503,26 +448,25 @@ class StreamableHttp:
         """Return the connection of a request's sender; raises `MCPError` if headers contradict its body."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
-            if sum(1 for header_name, _ in headers if header_name == name) > 1:
+            if [header_name for header_name, _ in headers].count(name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
-        if has_envelope(params):  # otherwise another error reports what is missing
-            body_values = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
+        meta = as_mapping(params.get("_meta"))
+        if PROTOCOL_VERSION_META_KEY in meta:  # otherwise another error reports what is missing
+            body_values = {REVISION_HEADER: meta[PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
             header_values = {name: header_of(headers, name) for name in body_values}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
-                body_values[NAME_HEADER], header_values[NAME_HEADER] = (
-                    value,
-                    decode_header(header_of(headers, NAME_HEADER)),
-                )
+                body_values[NAME_HEADER] = value
+                header_values[NAME_HEADER] = decode_header(header_of(headers, NAME_HEADER))
             for name, value in body_values.items():
                 if header_values[name] != value:
                     raise MCPError(
                         HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
-        connection = opened_by(params, NO_OUTBOUND)
+        connection = opened_by(params)
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return connection
-        if (schema := await self._schema_of(name)) is not None:  # clients must repeat some arguments in headers
+        if (schema := await self.schema_of(name)) is not None:  # clients must repeat some arguments in headers
             from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
             refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
@@ -556,8 +500,9 @@ async def _answered(identity: RequestId | None, stream: EventStream, send: Send)
         raise
 
 
-async def _refuse_version(identity: RequestId | None, version: str, send: Send) -> None:
-    await refuse_json({"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}, send)
+def _unsupported(identity: RequestId | None, version: str) -> RefusedError:
+    error: Json = {"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}
+    return RefusedError(HTTPStatus.BAD_REQUEST, error)
 
 
 def _accepts(scope: Scope, kind: str) -> bool:
@@ -569,10 +514,8 @@ def _accepts(scope: Scope, kind: str) -> bool:
     return next((acceptable[name] for name in names if name in acceptable), False)
 
 
-async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
-    """Return whether a client accepts a content type; otherwise its request is refused."""
-    if _accepts(scope, kind):
-        return True
-    required_types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
-    return False
+def _check_accept(scope: Scope, kind: str) -> None:
+    """Refuse a request unless its client accepts a content type."""
+    if not _accepts(scope, kind):
+        types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
+        raise RefusedError(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {types}.")

@@ -280,7 +280,7 @@ class ResourceAndPromptRouter:
             if method != "server/discover" or not self._may_have_tasks:
                 del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        other_era_methods = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        other_era_methods = _HANDSHAKE_METHODS if ctx.connection.is_modern else _TASK_METHODS
         if (
             method not in _METHODS
             or method in other_era_methods

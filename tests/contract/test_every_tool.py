@@ -24,9 +24,9 @@ from tests.tables import all_cases
 from tests.unit.web.fetching import opener_for
 from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.edit import WriteFileTool
 from tools.builtin.todo_write import TodoLists
-from tools.builtin.web_search import WebSearchTool
-from tools.builtin.write_file import WriteFileTool
+from tools.builtin.web import WebSearchTool
 from tools.call.base_tool import BaseTool, Services, ToolContext
 from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision

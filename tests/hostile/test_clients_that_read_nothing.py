@@ -190,7 +190,7 @@ def test_all_answers_come_once_the_client_reads(kind: str, root: Path, tmp_path:
         writer.join()
         assert all(values == sorted(values) for values in progress.values())
         server.stdin.close()
-        assert server.rest() == []
+        assert server.remaining_messages() == []
         assert server.process.wait(CEILING) == 0
 
 
@@ -250,5 +250,5 @@ def test_pings_and_cancellations_are_read_while_more_calls_wait_than_may_run(roo
         (root / "go").touch()
         assert server.answer()["id"] == count
         server.stdin.close()
-        assert server.rest() == []
+        assert server.remaining_messages() == []
         assert server.process.wait(CEILING) == 0

@@ -393,7 +393,7 @@ def test_requests_with_one_id_do_not_hold_up_the_end_of_input(root: Path) -> Non
     with running(root, None, "--approval-mode", "yolo") as server:
         server.send(INITIALIZE, INITIALIZED, _waiting_call(1, never), _waiting_call(1, never), cancel)
         server.stdin.close()
-        answers = [message for message in server.rest() if message.get("id") == 1]
+        answers = [message for message in server.remaining_messages() if message.get("id") == 1]
         assert [answer["error"]["code"] for answer in answers] == [-32600]
         assert server.process.wait(CEILING) == 0
 

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from tests.harness import PEERS
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.edit import WriteFileTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import REAL_DISK, Disk, replace_file

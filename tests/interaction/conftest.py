@@ -1,4 +1,4 @@
-"""The one fixture of the tests of what any client sees: every transport, and every protocol revision."""
+"""Fixtures of the tests of what any client sees, over the transports and protocol revisions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tests.interaction.serving import CHEAP_ROUTES, Connect, Served
 
 @pytest.fixture(params=CHEAP_ROUTES, ids=str)
 def route(request: pytest.FixtureRequest) -> Route:
-    """A transport and a revision. A test that takes it, or `connect`, runs over each; `by_route` names others."""
+    """A transport and a revision.
+
+    A test that uses this fixture or `connect` runs over all cheap routes, unless `by_route` names others.
+    """
     return request.param
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """The servers that the tests of a module share, by what the operator has set: idle ones look at their files."""
+    """The servers that the tests of a module share. They end with the module, because idle servers poll their files."""
     with ExitStack() as stack:
         yield Served(tmp_path_factory.mktemp("served").resolve(), stack)
 
@@ -33,5 +36,5 @@ def place(served: Served) -> Path:
 
 @pytest.fixture
 def connect(route: Route, served: Served) -> Connect:
-    """Connects a client of this route: `async with connect(settings, **callbacks) as client`."""
+    """Connects clients over this route: `async with connect(settings, **callbacks) as client`."""
     return Connect(route, served)

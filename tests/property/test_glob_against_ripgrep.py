@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.property.ripgrep import listed
-from tools.builtin.find_files import GlobTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace

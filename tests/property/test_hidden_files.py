@@ -106,9 +106,7 @@ def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
         entries = [
             os.path.join(folder, name) for folder, folders, names in os.walk(root) for name in (*folders, *names)
         ]
-        view = restrictions(
-            found, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
-        )
+        view = restrictions(found, rules, workspace.roots, ViewKind.READING, (), lifted=LiftedLimits(), is_asked=False)
         for path in entries:
             is_denied = fits(path, rules.deny, "Read")
             is_ignored = agent_ignore_file(workspace, workspace.at(path), own_files=False) is not None

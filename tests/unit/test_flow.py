@@ -12,7 +12,7 @@ import pytest
 from tests.people import Person, RuleStore
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.base_tool import BaseTool, Behaviour, ClientState, ToolContext
-from tools.call.consent import AuditEntry, GrantScope, RuleKeeper
+from tools.call.consent import AuditEntry, GrantScope
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import (
@@ -362,11 +362,11 @@ FULL = ToolError(ToolErrorType.FILE_WRITE_FAILURE, "Nothing was saved, because t
 
 
 async def answered(
-    tool: Recorder, context: ToolContext, decision: Decision, keeper: RuleKeeper
+    tool: Recorder, context: ToolContext, decision: Decision, keeper: RuleStore
 ) -> tuple[ToolResult, Record]:
     registry, record = ToolRegistry(), Record(tool)
     registry.register_tool(tool)
-    flow = ToolRunner(registry, PermissionPolicy(), keeper, record)
+    flow = ToolRunner(registry, PermissionPolicy(), keeper.save, record.note)
     result = await flow.run(FunctionCall("recorder", {}), context, Person(Answer(decision)))
     assert isinstance(result, ToolResult)
     return result, record
@@ -471,7 +471,7 @@ async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(con
     ):
         registry = ToolRegistry()
         registry.register_tool(tool)
-        flow = ToolRunner(registry, PermissionPolicy(), RuleStore())
+        flow = ToolRunner(registry, PermissionPolicy(), RuleStore().save)
         judged = await flow.judge(tool, {}, limited)
         assert {choice.decision for choice in judged.choices} == decisions
         open_to_all = await flow.judge(tool, {}, context)

@@ -13,7 +13,7 @@ from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 from server import VERSION
 from server.protocol import json_rpc, revisions
 from server.protocol.json_rpc import MCPError
-from server.protocol.request_table import NO_OUTBOUND, McpConnection, capabilities_of, check_params
+from server.protocol.request_table import capabilities_of, check_params, display_name
 from server.protocol.revisions import decode_header, encode_header
 from tests.tables import each_of
 
@@ -142,7 +142,7 @@ def test_a_header_that_is_encoded_in_another_way_has_no_value(header: str | None
 @pytest.mark.requirement("protocol.parameters")
 @each_of("info, name", [(ABOUT, "t 1"), ({}, ""), ({"name": "t"}, ""), ({"name": ["t"] * 1_000, "version": "1"}, "")])
 def test_a_client_whose_name_is_no_text_has_none(info: dict[str, Any], name: str) -> None:
-    assert McpConnection(NO_OUTBOUND, client_info=info).client_name == name
+    assert display_name(info) == name
 
 
 @pytest.mark.requirement("project.start-imports")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
-from tools.builtin.edit import EditTool, NotebookEditTool
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.edit import EditTool, NotebookEditTool, WriteFileTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.lsp import LspTool
 from tools.builtin.plan_mode import EnterPlanModeTool, ExitPlanModeTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
@@ -19,9 +18,7 @@ from tools.builtin.save_memory import MemoryTool
 from tools.builtin.skill import SkillTool
 from tools.builtin.todo_write import TodoLists, TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
-from tools.builtin.web_fetch import WebFetchTool
-from tools.builtin.web_search import WebSearchTool
-from tools.builtin.write_file import WriteFileTool
+from tools.builtin.web import WebFetchTool, WebSearchTool
 from tools.call.base_tool import BaseTool
 from tools.memory.memory_files import MemoryFiles
 from tools.web.search_settings import SearchSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import AskUserConfirmation, ConsentChannel, Option, UserQuestion
 from tools.contract.permission_subjects import ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
@@ -20,7 +20,6 @@ MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; the description says 12, the l
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
 MAX_QUESTION_CHARS = 1_000  # a question is shown in full even if every part reaches its limit
-YES_OR_NO = (Option("Yes"), Option("No"))
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
 # The outcome and the text for the model if there is no answer. The call still succeeds.
 _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
@@ -38,22 +37,8 @@ _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ),
 }
 
-OUTPUT_SCHEMA = object_schema(
-    {
-        "outcome": {"type": "string", "enum": list(get_args(Outcome))},
-        "answers": {
-            "type": "object",
-            "description": "The chosen and written answers, keyed by question header; empty if the question was "
-            "skipped. No headers if nobody answered.",
-            "additionalProperties": {"type": "array", "items": {"type": "string"}},
-        },
-    }
-)
-
 
 class AskedOption(ToolParams):
-    """One proposed answer."""
-
     label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
     description: str = Field(
         default="", max_length=MAX_DESCRIPTION_CHARS, description="What this answer means, or leads to."
@@ -61,8 +46,6 @@ class AskedOption(ToolParams):
 
 
 class AskedQuestion(ToolParams):
-    """One question."""
-
     question: str = Field(
         min_length=1, max_length=MAX_QUESTION_CHARS, description="The whole question, clear on its own."
     )
@@ -86,7 +69,7 @@ class AskedQuestion(ToolParams):
     placeholder: str = Field(default="", max_length=MAX_LABEL_CHARS, description="An example of a written answer.")
 
     def for_user(self) -> UserQuestion:
-        options = {"choice": self.options or [], "text": [], "yesno": YES_OR_NO}[self.type]
+        options = {"choice": self.options or [], "text": [], "yesno": [Option("Yes"), Option("No")]}[self.type]
         return UserQuestion(
             header=self.header,
             question=self.question,
@@ -104,10 +87,7 @@ class AskUserQuestionParams(ToolParams):
 
 
 class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
-    """Asks the user questions. The runner obtains the answers, as it does for consent.
-
-    The tool is offered only if the client can show forms.
-    """
+    """The runner obtains the answers, as it does for consent. The tool is offered only if the client can show forms."""
 
     name = "ask_user_question"
     title = "Ask the user"
@@ -121,13 +101,20 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     kind = ToolKind.COMMUNICATE
     behaviour = READS
     params_model = AskUserQuestionParams
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "outcome": {"type": "string", "enum": list(get_args(Outcome))},
+            "answers": {
+                "type": "object",
+                "description": "The chosen and written answers, keyed by question header; empty if the question was "
+                "skipped. No headers if nobody answered.",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            },
+        }
+    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, and `multi_select` for `multiSelect`.
-
-        Without options, the default type is text.
-        """
+        """Accept a single question outside a list, and `multi_select`. Without options, the default type is text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         question_list: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(question_list) > MAX_QUESTIONS:
@@ -144,29 +131,21 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             question_list[number] = fields
         return arguments
 
-    def check(self, params: AskUserQuestionParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: AskUserQuestionParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
         headers: set[str] = set()
         for number, question in enumerate(params.questions, start=1):
             # Headers must look different to a person, and so must the labels of one question.
-            header, labels = (
-                in_one_line(question.header),
-                [in_one_line(option.label) for option in question.options or ()],
-            )
-            problem = ""
+            header, labels = in_one_line(question.header), [in_one_line(item.label) for item in question.options or ()]
             if not question.question.strip() or not question.header.strip():
-                problem = f"question {number} or its header is blank; write both."
-            elif question.type == "choice" and not question.options:
-                problem = f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
-            elif header in headers:
-                problem = (
-                    f"the header '{one_line(question.header)}' is used more than once; give each question its own."
-                )
-            elif "" in labels or len(set(labels)) < len(labels):
-                problem = f"the options of question {number} look the same; give each a different label."
-            if problem:
-                raise InvalidToolParamsError(self.name, problem)
+                yield f"question {number} or its header is blank; write both."
+            if question.type == "choice" and not question.options:
+                yield f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
+            if header in headers:
+                yield f"the header '{one_line(question.header)}' is used more than once; give each question its own."
+            if "" in labels or len(set(labels)) < len(labels):
+                yield f"the options of question {number} look the same; give each a different label."
             headers.add(header)
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
@@ -201,12 +180,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
-        replies = [
-            (question.header, answers) for question, answers in zip(params.questions, answer.answers, strict=True)
-        ]
-        lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in replies]
-        return ToolResult(
-            llm_content="\n".join(["The user answered:", *lines]),
-            return_display="\n".join(lines),
-            structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in replies}},
-        )
+        replies = [(query.header, texts) for query, texts in zip(params.questions, answer.answers, strict=True)]
+        lines = [f"{one_line(header)}: {', '.join(texts) or '(not answered)'}" for header, texts in replies]
+        structured = {"outcome": "answered", "answers": {header: list(texts) for header, texts in replies}}
+        return ToolResult("\n".join(["The user answered:", *lines]), "\n".join(lines), structured)

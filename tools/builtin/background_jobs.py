@@ -85,7 +85,8 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
         running = sum(job.status is JobStatus.RUNNING for job in jobs)
-        lines = [f"Background jobs: {len(jobs)} ({running} running)" if jobs else "There are no background jobs."]
+        summary = f"Background jobs: {len(jobs)} ({running} running)"
+        lines = [summary if jobs else "There are no background jobs."]
         room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
         for number, job in enumerate(jobs):
             command = shortened_line(job.request.command, LISTED_COMMAND_CHARS)
@@ -111,11 +112,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
             }
             for job in jobs
         ]
-        return ToolResult(
-            llm_content="\n".join(lines),
-            return_display=f"Background jobs: {len(jobs)} ({running} running)",
-            structured={"jobs": entries},
-        )
+        return ToolResult("\n".join(lines), summary, {"jobs": entries})
 
 
 class ReadOutputParams(JobParams):
@@ -203,10 +200,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """Stop the job and wait for all its processes.
-
-        This needs no consent, because the client was allowed to start the job.
-        """
+        """Stop the job and wait for its processes. Needs no consent, because the client was allowed to start it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
@@ -214,10 +208,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         job = jobs.get(params.job_id)
         was_running = job.status is JobStatus.RUNNING
         await jobs.stop(job)
-        message = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
-        return ToolResult(
-            llm_content=f"{message} ({status_text(job)}): "
-            f"{shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
-            return_display=f"{message} ({status_text(job)})",
-            structured={**_status_of(job), "was_running": was_running},
-        )
+        ending = "was ended" if was_running else "had already ended"
+        message = f"Job {job.id} {ending} ({status_text(job)})"
+        content = f"{message}: {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}"
+        return ToolResult(content, message, {**_status_of(job), "was_running": was_running})

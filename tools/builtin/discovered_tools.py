@@ -66,18 +66,13 @@ class DiscoveredTool(BaseTool[Arguments]):
         self._declaration = declaration
         self._command = command
         # In rules and calls, a name that contains the separator would be mistaken for the name of an upstream tool.
-        self.aliases = (
-            (declaration.declared_name,)
-            if BETWEEN not in declaration.declared_name and declaration.declared_name != self.name
-            else ()
-        )
+        name = declaration.declared_name
+        self.aliases = (name,) if BETWEEN not in name and name != self.name else ()
 
     def __eq__(self, other: object) -> bool:
         """Return True if clients cannot tell the two tools apart."""
-        return isinstance(other, DiscoveredTool) and (self._declaration, self._command) == (
-            other._declaration,
-            other._command,
-        )
+        is_same_kind = isinstance(other, DiscoveredTool)
+        return is_same_kind and self._declaration == other._declaration and self._command == other._command
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -90,7 +85,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Arguments:
-        """Return the declared schema, converted to JSON Schema."""
         return self._declaration.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
@@ -148,8 +142,6 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """The state of discovery, for display."""
-
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
     warnings: tuple[str, ...] = ()  # which declarations were skipped or changed, and why
@@ -223,10 +215,7 @@ class Discovery:
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
-        """Return the declarations, or `None` and the reason if discovery failed.
-
-        The reason is empty if discovery is off.
-        """
+        """Return the declarations, or `None` and the reason if discovery failed (empty if discovery is off)."""
         if settings.discovery_command is None:
             return None, ""
         if settings.call_command is None:
@@ -261,21 +250,19 @@ class Discovery:
             # The server and all other tools must keep working after any failure.
             logger.exception("the discovery of custom tools failed")
             return None, "The discovery failed because of an internal error. The log has details."
-        last_output = (
-            f" Its last output: {one_line(redact(outcome.errors[-MAX_QUOTED_CHARS:]))}" if outcome.errors else ""
-        )
-        return None, f"{problem}{last_output}"
+        if outcome.errors:
+            problem += f" Its last output: {one_line(redact(outcome.errors[-MAX_QUOTED_CHARS:]))}"
+        return None, problem
 
     def _publish(
         self, settings: DiscoverySettings, declarations: Declarations | None, problem: str, seconds: float
     ) -> None:
         if declarations is not None:
             command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
-            self._registry.replace_source(
-                SOURCE, [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
-            )
-            warnings = tuple(declarations.warnings)
-            self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(declarations.tools), warnings, seconds=seconds)
+            tools = [DiscoveredTool(tool, command) for tool in declarations.tools.values()]
+            self._registry.replace_source(SOURCE, tools)
+            names, warnings = tuple(declarations.tools), tuple(declarations.warnings)
+            self.state = DiscoveryState(DiscoveryStatus.DONE, names, warnings, seconds=seconds)
             logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)

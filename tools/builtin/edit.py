@@ -1,17 +1,18 @@
-"""`edit` replaces text in a file and leaves every other byte unchanged; `notebook_edit` changes one cell of a notebook.
+"""The tools that change a file: `edit`, `notebook_edit` for one cell of a notebook, and `write_file`.
 
-`read_file` shows the ids of cells.
+`edit` leaves every other byte unchanged. `read_file` shows the ids of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from tools.builtin.file_tools import (
     COMMON_OUTPUT,
+    CREATE_ONLY,
     FILE_ALIASES,
     FOREIGN_PARAMETERS,
     SHA256_PATTERN,
@@ -20,7 +21,6 @@ from tools.builtin.file_tools import (
     display_path,
 )
 from tools.call.base_tool import Behaviour, ToolContext
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, coerce, folded, foreign, object_schema
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.text.file_names import brief, one_line, shown_path
@@ -164,24 +164,18 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             original_names.setdefault("new_source", "new_source")
         return normalised, original_names
 
-    def check(self, params: NotebookEditParams, original_names: Mapping[str, str]) -> None:
-        super().check(params, original_names)
-        if not params.notebook_path.strip().lower().endswith(NOTEBOOK_ENDING):
-            raise InvalidToolParamsError(
-                self.name,
-                f"'{shown_path(params.notebook_path)}' is not a notebook: its name does not end in {NOTEBOOK_ENDING}. "
-                "Use edit for other files.",
-            )
-        if not params.cell_id and params.edit_mode != "insert":
-            raise InvalidToolParamsError(
-                self.name, f"'cell_id' is needed to {params.edit_mode} a cell; use read_file to see the ids."
-            )
-        if params.new_source and params.edit_mode == "delete":
-            raise InvalidToolParamsError(
-                self.name, "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
-            )
-        if "new_source" not in original_names and params.edit_mode != "delete":
-            raise InvalidToolParamsError(self.name, f"'new_source' is needed to {params.edit_mode} a cell.")
+    def problems(self, params: NotebookEditParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        yield from super().problems(params, original_names)
+        path, mode = params.notebook_path, params.edit_mode
+        if not path.strip().lower().endswith(NOTEBOOK_ENDING):
+            problem = f"'{shown_path(path)}' is not a notebook: its name does not end in {NOTEBOOK_ENDING}."
+            yield f"{problem} Use edit for other files."
+        if not params.cell_id and mode != "insert":
+            yield f"'cell_id' is needed to {mode} a cell; use read_file to see the ids."
+        if params.new_source and mode == "delete":
+            yield "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
+        if "new_source" not in original_names and mode != "delete":
+            yield f"'new_source' is needed to {mode} a cell."
 
     def get_description(self, params: NotebookEditParams, context: ToolContext) -> str:
         cell = f" cell {brief(params.cell_id)}" if params.cell_id else " the first cell"
@@ -194,4 +188,54 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
 
         return plan_notebook_edit(
             target, text, cell_id=params.cell_id, cell_type=params.cell_type, mode=params.edit_mode, is_users=is_users
+        )
+
+
+class WriteFileParams(ChangeParams):
+    content: str = Field(description="The complete new content, taken literally.")
+    expected_sha256: str | None = Field(
+        default=None, pattern=SHA256_PATTERN, description="Write only if the file's SHA-256 is this."
+    )
+    encoding: str | None = Field(
+        default=None, max_length=40, description="For example 'windows-1252'; default: the file's own, else UTF-8."
+    )
+
+
+class WriteFileTool(ChangingTool[WriteFileParams]):
+    name = "write_file"
+    title = "Write file"
+    display_name = "WriteFile"
+    aliases = ("WriteFileTool", "WriteFile")
+    description = (
+        "Write a file: create it, or overwrite (replace, save) it with the complete content. Missing folders are "
+        "created; an existing file keeps its encoding, BOM and line endings. Placeholders such as '// rest of code "
+        "...' are refused. To change only part of a file, use edit."
+    )
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
+    params_model = WriteFileParams
+    text_parameter = "content"
+    parameter_aliases = {**FILE_ALIASES, "file_text": "content"}  # noqa: RUF012 - declared as a Mapping
+    foreign_parameters = {  # noqa: RUF012 - as above
+        **FOREIGN_PARAMETERS,
+        **dict.fromkeys(("overwrite", "allow_overwrite", "force"), foreign("true", way=CREATE_ONLY)),
+        **dict.fromkeys(
+            ("mode", "flag", "flags"), foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way)
+        ),
+    }
+    output_schema = object_schema(
+        {
+            **COMMON_OUTPUT,
+            "changed": {"type": "boolean", "description": "False if the file already had exactly this content."},
+            "lines": {"type": "integer", "description": "Lines in the file now."},
+        }
+    )
+
+    def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
+        return f"Write {display_path(params.file_path, context.workspace)}"
+
+    def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
+        from tools.files.change.file_change import plan_write  # noqa: PLC0415 - loaded on first use
+
+        return plan_write(
+            target, text, expected_sha256=params.expected_sha256, encoding=params.encoding, is_users=is_users
         )

@@ -61,10 +61,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {display_path(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread.
-
-        An edit still requires `read_file`, because it is unknown whether the client shows the resource to the model.
-        """
+        """Read the file in a thread. An edit still requires `read_file`, because the model may not see a resource."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -97,9 +94,8 @@ class FileResourceTool(PathReader[FileResourceParams]):
                 "total": reading.total,
                 "next_offset": reading.next_offset,
             }
-            return ToolResult(
-                llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
-            )
+            facts = {name: fact for name, fact in facts.items() if fact is not None}
+            return ToolResult(list(reading.parts), facts=facts)
 
         return await run_blocking(context.signal, read_file)
 
@@ -130,8 +126,7 @@ class CompletePathTool(PathReader[CompletePathParams]):
             folder = context.workspace.locate(params.path)
             find = files_containing if params.below else entries_that_start_with
             completions = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
-            return ToolResult(
-                facts={"names": completions.names, "total": completions.total, "partial": completions.partial}
-            )
+            total, is_partial = completions.total, completions.partial
+            return ToolResult(facts={"names": completions.names, "total": total, "partial": is_partial})
 
         return await run_blocking(context.signal, complete)

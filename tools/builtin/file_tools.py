@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError
+from tools.contract.tool_errors import ToolError
 from tools.contract.tool_parameters import MAX_UNKNOWN, ForeignParameter, ToolParams, coerce, foreign
 from tools.contract.tool_results import ToolResult
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
@@ -35,19 +35,16 @@ FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}  # other names fo
 FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other names for the parameter that names a file
 
 
-def check_file_path(tool: str, path: str, parameter: str) -> None:
-    """Refuse a path that is blank or looks like a folder, and a relative path given as `absolute_path`."""
+def file_path_problems(path: str, parameter: str) -> Iterator[str]:
+    """Yield why a path is invalid: it is blank, looks like a folder, or is relative but given as `absolute_path`."""
     stripped = path.strip()
     if not stripped:
-        raise InvalidToolParamsError(tool, f"'{parameter}' is empty; give the path of a file.")
+        yield f"'{parameter}' is empty; give the path of a file."
     if stripped.endswith(("/", os.sep)):
-        raise InvalidToolParamsError(tool, f"'{parameter}' must name a file, got the folder '{shown_path(path)}'.")
+        yield f"'{parameter}' must name a file, got the folder '{shown_path(path)}'."
     if parameter == "absolute_path" and not os.path.isabs(stripped):
-        raise InvalidToolParamsError(
-            tool,
-            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Give the full path; 'file_path' accepts a "
-            "path relative to the workspace.",
-        )
+        problem = f"'absolute_path' must be absolute, got '{shown_path(path)}'."
+        yield f"{problem} Give the full path; 'file_path' accepts a path relative to the workspace."
 
 
 def path_subject(workspace: Workspace, path: str) -> PathSubject:
@@ -72,10 +69,7 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubject]:
-    """Return permission subjects for the paths and globs inside the workspace.
-
-    Rules are applied later to the files that a glob finds.
-    """
+    """Return subjects for the paths and globs inside the workspace. Rules are applied later to the files found."""
     subjects: list[PathSubject] = []
     for entry in entries:
         with suppress(ToolError):
@@ -104,10 +98,7 @@ def _middle_cut(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """Return the permission subjects of the paths where a search starts, by default all workspace folders.
-
-    Rules are applied later to the files that the search finds.
-    """
+    """Return subjects for where a search starts: `path` or all roots. Rules are applied later to the files found."""
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots)
     return (path_subject(workspace, path),)
@@ -132,10 +123,7 @@ class FileFilteringOptions(ToolParams):
 
 
 def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Collect the filter options, in any spelling, under `file_filtering_options`.
-
-    An option at the top level takes precedence over the same option inside the object.
-    """
+    """Collect the filter options under `file_filtering_options`. Those at the top level take precedence."""
     raw_options = coerce(arguments.get(OPTIONS), {"type": "object"})
     if raw_options is not None and not isinstance(raw_options, dict):
         return arguments
@@ -229,10 +217,7 @@ async def change_and_report_errors(
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
-    """Base class of tools that write one file.
-
-    The path is resolved once, and exactly the change that the user saw is made.
-    """
+    """Base class of tools that write one file. The path is resolved once, and exactly the change shown is made."""
 
     kind = ToolKind.EDIT
 
@@ -247,24 +232,19 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         if the change is impossible.
         """
 
-    def check(self, params: ChangeParamsT, original_names: Mapping[str, str]) -> None:
-        check_file_path(self.name, self._path(params), original_names.get(self.path_parameter, self.path_parameter))
-
-    def _path(self, params: ChangeParamsT) -> str:
-        return getattr(params, self.path_parameter)
-
-    def _proposed_text(self, params: ChangeParamsT) -> str:
-        return getattr(params, self.text_parameter) or ""
+    def problems(self, params: ChangeParamsT, original_names: Mapping[str, str]) -> Iterable[str]:
+        name = self.path_parameter
+        return file_path_problems(getattr(params, name), original_names.get(name, name))
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
-        location = context.workspace.locate(self._path(params))
+        location = context.workspace.locate(getattr(params, self.path_parameter))
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
         return (located_subject(context.workspace, location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """Show the change as a diff against the current content. An impossible change raises an error instead."""
-        proposed_text = self._proposed_text(params)
+        proposed_text: str = getattr(params, self.text_parameter)
 
         def preview() -> EditConfirmation:
             change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
@@ -285,7 +265,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             return make_change(
                 target,
                 lambda text, is_users: self.plan(params, target, text, is_users=is_users),
-                self._proposed_text(params),
+                getattr(params, self.text_parameter),
                 planned=planned_change,
                 answer=context.answer,
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
@@ -295,13 +275,11 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return await change_and_report_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
-        """Return the file that was located for the permission check.
-
-        A symlink that appeared since that check is not followed.
-        """
+        """Return the file located for the permission check. A symlink that has appeared since then is not followed."""
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 
-        location: Location = context.kept(_LOCATION, params) or context.workspace.locate(self._path(params))
+        location: Location | None = context.kept(_LOCATION, params)
+        location = location or context.workspace.locate(getattr(params, self.path_parameter))
         return TargetFile(
             context.workspace,
             location,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tools.builtin.file_tools import FILE_ALIASES, check_file_path, display_path, path_subject
+from tools.builtin.file_tools import FILE_ALIASES, display_path, file_path_problems, path_subject
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.permission_subjects import Subject, ToolKind
@@ -78,10 +78,9 @@ class LspTool(BuiltinTool[LspParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Return True if there is a language server."""
         return self._has_servers()
 
-    def check(self, params: LspParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: LspParams, original_names: Mapping[str, str]) -> Iterator[str]:
         required_names = (
             ("filePath", "line", "character") if params.operation in _POSITION_METHODS
             else ("filePath",) if params.operation in _FILE_OPERATIONS
@@ -89,9 +88,9 @@ class LspTool(BuiltinTool[LspParams]):
             else ()
         )  # fmt: skip
         if missing := [name for name in required_names if getattr(params, name) is None]:
-            raise InvalidToolParamsError(self.name, f"{params.operation} needs {' and '.join(missing)}.")
+            yield f"{params.operation} needs {' and '.join(missing)}."
         if params.filePath is not None:
-            check_file_path(self.name, params.filePath, original_names.get("filePath", "filePath"))
+            yield from file_path_problems(params.filePath, original_names.get("filePath", "filePath"))
 
     def get_description(self, params: LspParams, context: ToolContext) -> str:
         query = f" '{brief(params.query)}'" if params.query is not None else ""
@@ -177,9 +176,8 @@ class LspTool(BuiltinTool[LspParams]):
             raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
         text = lines[line - 1]
         if character > len(text) + 1:
-            raise InvalidToolParamsError(
-                self.name, f"character is {character}, but line {line} has {len(text)} characters."
-            )
+            problem = f"character is {character}, but line {line} has {len(text)} characters."
+            raise InvalidToolParamsError(self.name, problem)
         position = {"line": line - 1, "character": session.units(text, character - 1)}
         request_params: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "hover":

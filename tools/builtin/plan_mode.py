@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, foreign, object_schema
 from tools.contract.tool_results import ToolResult
 
@@ -82,9 +82,9 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         }
     )
 
-    def check(self, params: ExitPlanModeParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: ExitPlanModeParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if not params.plan.strip():
-            raise InvalidToolParamsError(self.name, "'plan' is empty; give the whole plan as Markdown.")
+            yield "'plan' is empty; give the whole plan as Markdown."
 
     def get_description(self, params: ExitPlanModeParams, context: ToolContext) -> str:
         return "Present a plan and leave plan mode"
@@ -107,11 +107,8 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
             note = "From now on, files are edited without asking the user."
         if context.workspace.scratch is not None:
             note += " Plan mode's own /tmp is gone."
-        return ToolResult(
-            llm_content=f"The user approved the plan, and plan mode is off. {note} Start carrying it out.",
-            return_display=params.plan,
-            structured={"approved": True, "approval_mode": mode.value},
-        )
+        content = f"The user approved the plan, and plan mode is off. {note} Start carrying it out."
+        return ToolResult(content, params.plan, {"approved": True, "approval_mode": mode.value})
 
 
 def _refuse_outside(context: ToolContext) -> None:

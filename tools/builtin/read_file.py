@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,8 +13,8 @@ from tools.builtin.file_tools import (
     FileFilteringOptions,
     PathReader,
     ShortPattern,
-    check_file_path,
     display_path,
+    file_path_problems,
     gather_options,
     ignore_flags,
     path_subjects,
@@ -71,42 +71,34 @@ class ReadFileTool(PathReader[ReadFileParams]):
         start, end = (coerce(arguments.pop(name, None), _INTEGER) for name in ("start_line", "end_line"))
         for name, value in (("start_line", start), ("end_line", end)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidToolParamsError(
-                    self.name, f"'{name}' must be a whole number of at least 1, got {value!r:.80}."
-                )
+                problem = f"'{name}' must be a whole number of at least 1, got {value!r:.80}."
+                raise InvalidToolParamsError(self.name, problem)
         first = start or 1
         if end is not None and end < first:
             raise InvalidToolParamsError(self.name, f"'start_line' {first} is after 'end_line' {end}.")
         line_window = {"offset": first - 1} if end is None else {"offset": first - 1, "limit": end - first + 1}
         for name, value in line_window.items():
             if coerce(arguments.setdefault(name, value), _INTEGER) != value:
-                raise InvalidToolParamsError(
-                    self.name,
-                    "'start_line'/'end_line' and 'offset'/'limit' select different lines; give only one pair.",
-                )
+                problem = "'start_line'/'end_line' and 'offset'/'limit' select different lines; give only one pair."
+                raise InvalidToolParamsError(self.name, problem)
         return arguments
 
-    def check(self, params: ReadFileParams, original_names: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.absolute_path, original_names.get("absolute_path", "absolute_path"))
-        if params.pages is not None:
-            from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
+    def problems(self, params: ReadFileParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        yield from file_path_problems(params.absolute_path, original_names.get("absolute_path", "absolute_path"))
+        problem = ""
+        try:
+            if params.pages is not None:
+                from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
 
-            try:
+                problem = f"'pages' must look like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
                 Pages.parse(params.pages)
-            except ValueError:
-                raise InvalidToolParamsError(
-                    self.name, f"'pages' must look like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
-                ) from None
+            if params.chars is not None:
+                from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
 
-        if params.chars is not None:
-            from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
-
-            try:
+                problem = f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
                 CharRange.parse(params.chars)
-            except ValueError:
-                raise InvalidToolParamsError(
-                    self.name, f"'chars' must look like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
-                ) from None
+        except ValueError:
+            yield problem
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         lines = ""
@@ -168,11 +160,8 @@ class ReadFileTool(PathReader[ReadFileParams]):
             notes = " (truncated)" if reading.truncated else ""
             notes += " (some lines shortened)" if reading.shortened else ""
             display = f"Read lines {lines}{total} from {location.brief}{notes}"
-        return ToolResult(
-            llm_content=list(reading.parts),
-            return_display=display,
-            facts={key: fact for key, fact in facts.items() if fact is not None},
-        )
+        facts = {key: fact for key, fact in facts.items() if fact is not None}
+        return ToolResult(list(reading.parts), display, facts=facts)
 
 
 MAX_PATHS = 1_000  # maximum number of paths and globs per call
@@ -224,10 +213,9 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
             normalised["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
         return normalised
 
-    def check(self, params: ReadManyFilesParams, original_names: Mapping[str, str]) -> None:
-        for entry in (*params.paths, *(params.exclude or ())):
-            if not entry.strip():
-                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; omit it.")
+    def problems(self, params: ReadManyFilesParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        if not all(map(str.strip, (*params.paths, *(params.exclude or ())))):
+            yield "an entry of 'paths' or 'exclude' is blank; omit it."
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
         path_list = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")

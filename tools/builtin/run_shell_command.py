@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
-from tools.contract.tool_errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, folded, foreign
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.path_opener import PathKind
@@ -100,19 +100,14 @@ class ShellTool(BuiltinTool[ShellParams]):
                     del arguments[name]
         return arguments
 
-    def check(self, params: ShellParams, original_names: Mapping[str, str]) -> None:
-        problem = ""
+    def problems(self, params: ShellParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if not params.script.strip():
-            problem = "'command' is empty; give a command line such as 'git status'."
-        elif "\0" in params.command:
-            problem = (
-                "'command' contains a NUL character, which a command line cannot contain. Use an escape, as in "
-                "printf '\\x00'."
-            )
-        elif params.directory is not None and not params.directory.strip():
-            problem = f"'{original_names['directory']}' is empty; omit it to run in the first workspace folder."
-        if problem:
-            raise InvalidToolParamsError(self.name, problem)
+            yield "'command' is empty; give a command line such as 'git status'."
+        if "\0" in params.command:
+            problem = "'command' contains a NUL character, which a command line cannot contain."
+            yield f"{problem} Use an escape, as in printf '\\x00'."
+        if params.directory is not None and not params.directory.strip():
+            yield f"'{original_names['directory']}' is empty; omit it to run in the first workspace folder."
 
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
         parts = [shortened_line(params.script, DESCRIBED_CHARS)]
@@ -172,11 +167,8 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
         if params.is_background:
             job = await runner.start_job(request, jobs_of(context))
-            return ToolResult(
-                llm_content=result_text.job_content(job, await job.running.output.shown()),
-                return_display=f"Background job {job.id}: {job.status}",
-                facts=result_text.job_facts(job),
-            )
+            content = result_text.job_content(job, await job.running.output.shown())
+            return ToolResult(content, f"Background job {job.id}: {job.status}", facts=result_text.job_facts(job))
         state_before: WorkspaceState | None = None
         if context.services.journal is not None and view.kind is not ViewKind.READING:
             state_before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
@@ -190,12 +182,9 @@ class ShellTool(BuiltinTool[ShellParams]):
             message = result_text.timed_out_message(outcome, runner.options.silence_seconds)
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(outcome, params.directory)
-        return ToolResult(
-            # The changes are a content block of their own, because the command's output could contain the same words.
-            llm_content=[*content, TextPart(changes)] if changes else content,
-            return_display=result_text.run_display(outcome),
-            facts=result_text.run_facts(outcome),
-        )
+        # The changes are a content block of their own, because the command's output could contain the same words.
+        content = [*content, TextPart(changes)] if changes else content
+        return ToolResult(content, result_text.run_display(outcome), facts=result_text.run_facts(outcome))
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:

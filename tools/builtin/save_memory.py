@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from tools.builtin.file_tools import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -24,23 +24,9 @@ if TYPE_CHECKING:
 MAX_FACT_CHARS = 1_500  # the result repeats the fact and must stay below 8 kB in any writing system
 # Key in a call's memo, set if no question was needed because the file already contained the fact
 ALREADY_SAVED = "memory_held_already"
-OUTPUT_SCHEMA = object_schema(
-    {
-        "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
-        "path": {"type": "string", "description": "Real path of the memory file."},
-        "fact": {"type": "string", "description": "The fact as written in the file."},
-        "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
-        "created": {"type": "boolean", "description": "The file did not exist before."},
-        "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
-        "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-    }
-)
 
 
 class SaveMemoryParams(ToolParams):
-    """The fact to remember, and its scope."""
-
     fact: str = Field(max_length=MAX_FACT_CHARS, description="A short sentence, clear on its own.")
     scope: MemoryScope | None = Field(
         default=None, description="project: for this workspace (the default if there is one); global: for all projects."
@@ -62,16 +48,27 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     # The dialogs of Qwen Code and Gemini CLI set these parameters when the user edits the fact. They are ignored,
     # because here the user edits the fact in the consent question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
+            "path": {"type": "string", "description": "Real path of the memory file."},
+            "fact": {"type": "string", "description": "The fact as written in the file."},
+            "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
+            "created": {"type": "boolean", "description": "The file did not exist before."},
+            "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
+            "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
+            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
+        }
+    )
 
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self._files = files or MemoryFiles()
 
-    def check(self, params: SaveMemoryParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: SaveMemoryParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - not needed at startup
 
         if not entry_of(params.fact):
-            raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
+            yield "'fact' is empty; give the fact to remember as a sentence."
 
     def get_description(self, params: SaveMemoryParams, context: ToolContext) -> str:
         scope = self._scope(params, context)

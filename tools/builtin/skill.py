@@ -73,10 +73,7 @@ class SkillTool(BuiltinTool[SkillParams]):
         skill = skills.by_name.get(name)
         if skill is None:
             similar_names = difflib.get_close_matches(params.skill, skills.by_name, n=3, cutoff=0.5)
-            known_names = [
-                *similar_names,
-                *(skill_name for skill_name in skills.by_name if skill_name not in similar_names),
-            ]
+            known_names = [*dict.fromkeys((*similar_names, *skills.by_name))]
             overflow = f" and {len(known_names) - MAX_LISTED} more" if len(known_names) > MAX_LISTED else ""
             available = f"{', '.join(known_names[:MAX_LISTED]) or 'none'}{overflow}"
             message = f"There is no skill '{brief(params.skill)}'. Available: {available}."

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field
 
-from tools.agents import MAX_DEPTH, AgentCommand, depth_in, run_agent
+from tools.agents import MAX_DEPTH, AgentCommand, depth_in
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind
-from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError
+from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, foreign, full_schema, published_schema
-from tools.contract.tool_results import ToolResult
-from tools.text.file_names import brief, one_line
+from tools.contract.tool_results import Part, TextPart, ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief, one_line, shown_whole_path
 
 if TYPE_CHECKING:
-    from tools.shell.command_runner import ProgramRunner
+    from tools.shell.command_runner import ProgramOutcome, ProgramRunner
 
 
 MAX_PROMPT_CHARS = 24_000  # the whole prompt has to fit in a question
@@ -97,17 +99,12 @@ class TaskTool(BuiltinTool[TaskParams]):
             arguments["subagent_type"] = matches[0] if len(matches) == 1 else agent_name
         return arguments
 
-    def check(self, params: TaskParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: TaskParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
-            raise InvalidToolParamsError(
-                self.name,
-                f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' must be one of: {names}.",
-            )
+            yield f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' must be one of: {names}."
         if not params.prompt.strip() or "\0" in params.prompt:
-            raise InvalidToolParamsError(
-                self.name, "'prompt' is empty or contains a NUL character; describe the task as text."
-            )
+            yield "'prompt' is empty or contains a NUL character; describe the task as text."
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
@@ -127,19 +124,54 @@ class TaskTool(BuiltinTool[TaskParams]):
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:
+        from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
+        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
+        from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot  # noqa: PLC0415
+        from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size  # noqa: PLC0415
+        from tools.shell.running_program import Ending  # noqa: PLC0415
+
         context.signal.raise_if_aborted()
         self._refuse_nested()
-        agent = self._agents[params.subagent_type]
-        return await run_agent(
-            agent,
-            params.prompt,
-            self._runner(),
-            self._environment,
-            workspace=context.workspace,
+        agent, runner = self._agents[params.subagent_type], self._runner()
+        environment, roots = agent.environment(self._environment), context.workspace.roots
+        search_path = environment.get("PATH", "")
+        program = await run_blocking(context.signal, lambda: find_configured(agent.command, search_path, None, roots))
+        if program is None:
+            name, program_name = one_line(agent.name), one_line(os.path.basename(agent.command))
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be run. A "
+                "name is looked up on the PATH outside the workspace; anything else must be an absolute path. Tell the "
+                f"user: the operator can install the program, or set agents.{name}.command.",
+            )
+        request = ProgramRequest(
+            argv=(program, *agent.arguments(params.prompt)),
+            folder=context.workspace.first_root,
+            environment=environment,
             client_key=context.client.key,
-            progress=context.progress,
-            signal=context.signal,
+            timeout_seconds=agent.timeout / 1000,
+            standard_input=params.prompt.encode("utf-8", "replace") if agent.prompt == "stdin" else b"",
         )
+        outcome = await runner.run(request, context.progress)
+        output = outcome.shown_output
+        answer = read_answer(outcome.tail, is_whole=outcome.is_whole) if agent.output == "json" else None
+        has_failed = outcome.ending is Ending.TIMED_OUT or outcome.exit is None or outcome.exit.code != 0
+        if answer is None:
+            text, is_cut = output.text, output.is_cut
+        else:
+            answer_text, is_error = answer
+            text, is_cut = OutputSnapshot(b"", answer_text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
+            has_failed = has_failed or is_error
+        if has_failed or not text:
+            raise _failure(agent, outcome, answer)
+        content: list[Part] = [TextPart(text)]
+        if is_cut:
+            file_note = f" Its whole output is in {shown_whole_path(output.file)}." if output.file is not None else ""
+            note = f"Note: the agent printed {size(output.total)}. Only the beginning and end of its answer are shown."
+            content = [TextPart(f"{note}{file_note}\n\n{text}"), *kept_output(output, "output of the agent")]
+        facts = program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file)
+        display = text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]"
+        return ToolResult(llm_content=content, return_display=display, facts={"agent": agent.name, **facts})
 
     def _refuse_nested(self) -> None:
         if depth_in(self._environment) >= MAX_DEPTH:
@@ -147,3 +179,68 @@ class TaskTool(BuiltinTool[TaskParams]):
                 "An agent started this server, and agents cannot hand tasks to other agents, so nothing was done. Do "
                 "the task yourself."
             )
+
+
+# Keys under which the last object may contain the answer: those of Claude Code, Qwen Code and Gemini CLI, and common
+# keys
+_TEXT_KEYS = ("result", "response", "content", "text")
+
+
+def read_answer(output: bytes, *, is_whole: bool) -> tuple[str, bool] | None:
+    """Return the answer in the last JSON object that an agent printed, and whether it is an error; `None` if none.
+
+    Unless `is_whole` is true, `output` contains only the end of what the agent printed.
+    """
+    text = output.decode("utf-8", "replace").strip()
+    last: Any = None
+    for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
+        try:
+            last = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if last is not None:
+            break
+    if isinstance(last, list):
+        last = cast("list[Any]", last)[-1] if last else None
+    if not isinstance(last, dict):
+        return None
+    fields = cast("dict[str, Any]", last)
+    error = fields.get("error")
+    if error:
+        message = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else error
+        return message if isinstance(message, str) else json.dumps(error, ensure_ascii=False), True
+    for key in _TEXT_KEYS:
+        value: Any = fields.get(key)
+        if isinstance(value, list):  # content blocks
+            blocks = [cast("dict[str, Any]", block) for block in cast("list[Any]", value) if isinstance(block, dict)]
+            value = "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
+        if isinstance(value, str) and value.strip():
+            return value.strip(), fields.get("is_error") is True
+    return None
+
+
+def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: tuple[str, bool] | None) -> ToolError:
+    from tools.shell.result_text import DISPLAY_CHARS  # noqa: PLC0415 - already loaded
+    from tools.shell.running_program import Ending  # noqa: PLC0415 - already loaded
+
+    status = outcome.exit
+    if outcome.ending is Ending.TIMED_OUT:
+        failure = (
+            f"took longer than {agent.timeout / 1000:g} s and was stopped with all its processes. Split the task; "
+            f"the operator can give the agent more time with agents.{agent.name}.timeout"
+        )
+    elif status is not None and status.signal is not None:
+        failure = f"was killed by {status.signal}"
+    elif status is not None and status.code:
+        failure = f"failed with exit code {status.code}"
+    elif answer is not None:
+        failure = "reported a failure"
+    else:
+        failure = "exited without an answer"
+    output = (answer[0] if answer is not None else "") or outcome.errors or outcome.shown_output.text
+    output_note = f" Its last output:\n{output[-DISPLAY_CHARS:]}\n" if output else ""
+    return ToolError(
+        ToolErrorType.EXECUTION_FAILED,
+        f"The agent '{one_line(agent.name)}' {one_line(failure)}. Its changes so far remain, so check them before you "
+        f"try again.{output_note}",
+    )

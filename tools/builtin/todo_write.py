@@ -7,8 +7,7 @@ runs. A plan needs no file on disk, and replicas of the server need not share th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal, cast, get_args
 
@@ -27,10 +26,14 @@ TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocke
 MAX_LISTS = 250  # the least recently written list is dropped first; 250 lists of maximum size take about 100 MB
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
-    id: str  # unique in its list
-    content: str
+MAX_TODOS = 100  # nobody can follow a longer plan
+MAX_TODO_CHARS = 1_000
+MAX_ID_CHARS = 100
+
+
+class Todo(ToolParams):
+    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
+    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
     status: TodoStatus
 
 
@@ -59,42 +62,18 @@ class TodoLists:
             del self._lists[key]
 
 
-MAX_TODOS = 100  # nobody can follow a longer plan
-MAX_TODO_CHARS = 1_000
-MAX_ID_CHARS = 100
 # Maximum number of characters of todos to repeat in the text for the model. In any writing system, the text then stays
 # below 8 kB. The structured result has all todos.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
 
-OUTPUT_SCHEMA = object_schema(
-    {
-        "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
-        "kept": {
-            "type": "boolean",
-            "description": "False if this client has no session or token, so the list exists only in this result.",
-        },
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-    }
-)
-
-
-class TodoItem(ToolParams):
-    """One todo."""
-
-    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
-    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
-    status: TodoStatus
-
 
 class TodoWriteParams(ToolParams):
-    todos: list[TodoItem] = Field(max_length=MAX_TODOS, description="The whole list, in order. Empty clears it.")
+    todos: list[Todo] = Field(max_length=MAX_TODOS, description="The whole list, in order. Empty clears it.")
 
 
 class TodoWriteTool(BuiltinTool[TodoWriteParams]):
-    """Replaces a client's list of todos for its workspace folder."""
-
     name = "todo_write"
     title = "Write todo list"
     display_name = "TodoWrite"
@@ -112,16 +91,22 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
-    output_schema = OUTPUT_SCHEMA
+    output_schema = object_schema(
+        {
+            "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
+            "kept": {
+                "type": "boolean",
+                "description": "False if this client has no session or token, so the list exists only in this result.",
+            },
+            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
+        }
+    )
 
     def __init__(self, lists: TodoLists | None = None) -> None:
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept Gemini CLI's form of todos.
-
-        A todo without an id gets its number in the list as its id, or the next free number.
-        """
+        """Accept Gemini CLI's form of todos. A todo without an id gets its number in the list, or the next free one."""
         raw_todos = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(raw_todos, list) or len(cast("list[Any]", raw_todos)) > MAX_TODOS:
             return arguments
@@ -133,10 +118,8 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
             todos[index] = fields
             description = fields.pop("description", None)  # Gemini CLI's name for `content`
             if description is not None and fields.setdefault("content", description) != description:
-                raise InvalidToolParamsError(
-                    self.name,
-                    "'content' and 'description' are the same field of a todo, but their values differ; give only one.",
-                )
+                problem = "'content' and 'description' are the same field of a todo, but their values differ"
+                raise InvalidToolParamsError(self.name, f"{problem}; give only one.")
             if isinstance(identity := coerce(fields.get("id"), {"type": "string"}), str):
                 used_ids.add(identity)
         for number, todo in enumerate(todos, start=1):
@@ -146,18 +129,15 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         arguments["todos"] = todos
         return arguments
 
-    def check(self, params: TodoWriteParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: TodoWriteParams, original_names: Mapping[str, str]) -> Iterator[str]:
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
-            problem = ""
             if not todo.content.strip():
-                problem = f"todo {number} has no content; say what to do."
-            elif not todo.id.strip():
-                problem = f"the id of todo {number} is blank; give another, or omit it."
-            elif todo.id in seen:
-                problem = f"the id '{one_line(todo.id)}' is used more than once; give each todo its own."
-            if problem:
-                raise InvalidToolParamsError(self.name, problem)
+                yield f"todo {number} has no content; say what to do."
+            if not todo.id.strip():
+                yield f"the id of todo {number} is blank; give another, or omit it."
+            if todo.id in seen:
+                yield f"the id '{one_line(todo.id)}' is used more than once; give each todo its own."
             seen.add(todo.id)
 
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:
@@ -167,7 +147,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
         """Replace the list. This needs no consent, because it changes only what the tool itself has stored."""
         context.signal.raise_if_aborted()
-        todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
+        todos = params.todos
         self._lists.replace(context.client.key, context.workspace, todos)
         is_kept = not context.client.is_anonymous
         notes: list[str] = []
@@ -187,11 +167,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
                 lines.append(f"[{total - number + 1} more, not repeated here]")
                 break
             lines.append(line)
-        items: list[Mapping[str, str]] = [
-            {"id": todo.id, "content": todo.content, "status": todo.status} for todo in todos
-        ]
-        return ToolResult(
-            llm_content="\n".join([*lines, *notes]),
-            return_display=TodoListDisplay(tuple(items)),
-            structured={"todos": items, "kept": is_kept, "notes": notes},
-        )
+        items = [todo.model_dump() for todo in todos]
+        structured = {"todos": items, "kept": is_kept, "notes": notes}
+        return ToolResult("\n".join([*lines, *notes]), TodoListDisplay(tuple(items)), structured)

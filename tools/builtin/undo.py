@@ -79,11 +79,8 @@ class ListChangesTool(BuiltinTool[ToolParams]):
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
             lines = describe_changes(changes, context.workspace) or ["No file changes are recorded in this workspace."]
-            return ToolResult(
-                llm_content="\n".join([*lines, NOT_COVERED]),
-                return_display=f"Changes: {len(changes)}",
-                structured={"changes": [change_as_json(change, "change_id") for change in changes]},
-            )
+            structured = {"changes": [change_as_json(change, "change_id") for change in changes]}
+            return ToolResult("\n".join([*lines, NOT_COVERED]), f"Changes: {len(changes)}", structured)
 
         return await run_blocking(context.signal, list_recorded)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -179,11 +179,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @abstractmethod
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> ParamsT:
-        """Validate the arguments of a call.
-
-        Raises:
-            InvalidToolParamsError: The arguments are invalid. The message says why.
-        """
+        """Validate the arguments of a call. Raises an `InvalidToolParamsError` that says why they are invalid."""
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Return a note for the model about ignored arguments, or an empty string."""
@@ -214,15 +210,8 @@ class BaseTool(ABC, Generic[ParamsT]):
     @cached_property
     def traits(self) -> ToolTraits:
         """The facts about this tool on which permission decisions depend."""
-        return ToolTraits(
-            self.name,
-            self.kind,
-            self.rule_names,
-            self.loose_rule_names,
-            read_only=self.behaviour.read_only,
-            is_builtin=self.is_builtin,
-            server=self.alias,
-        )
+        names = self.rule_names, self.loose_rule_names
+        return ToolTraits(self.name, self.kind, *names, self.behaviour.read_only, self.is_builtin, self.alias)
 
     async def make_ready(self, context: ToolContext) -> None:
         """Prepare whatever `subjects` needs but cannot obtain in a worker thread. Does nothing if that is ready."""
@@ -256,11 +245,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @abstractmethod
     async def execute(self, params: ParamsT, context: ToolContext) -> ToolResult:
-        """Perform the action.
-
-        Raises:
-            ToolError: The action failed in a way that the model can react to.
-        """
+        """Perform the action. Raises a `ToolError` if it fails in a way that the model can react to."""
 
 
 # Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI evaluates its own additions
@@ -327,8 +312,10 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         """
         normalised, original_names = self._normalised(arguments)
         params = bind(self.name, self.params_model, self._own_schema, normalised)
-        self.check(params, original_names)
-        if not self.behaviour.read_only and (problem := self._about_unknown(normalised, is_refused=True)):
+        problem = next(iter(self.problems(params, original_names)), "")
+        if not (problem or self.behaviour.read_only):
+            problem = self._about_unknown(normalised, is_refused=True)
+        if problem:
             raise InvalidToolParamsError(self.name, problem)
         return params
 
@@ -343,21 +330,16 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return self.normalise(renamed), original_names
 
     def _about_unknown(self, arguments: Mapping[str, Any], *, is_refused: bool) -> str:
-        return about_unknown(
-            self.name, arguments, self._own_schema, self._spellings, self._foreign, is_refused=is_refused
-        )
+        schema = self._own_schema
+        return about_unknown(self.name, arguments, schema, self._spellings, self._foreign, is_refused=is_refused)
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms of the arguments, if they differ in more than names. Called before validation."""
         return arguments
 
-    def check(self, params: BuiltinParamsT, original_names: Mapping[str, str]) -> None:
-        """Check what the schema cannot express.
+    def problems(self, params: BuiltinParamsT, original_names: Mapping[str, str]) -> Iterable[str]:
+        """Check what the schema cannot express, and yield what is wrong. Only the first problem is reported.
 
-        Args:
-            params: The validated parameters.
-            original_names: The parameters of the call, each mapped to the name that the call used for it.
-
-        Raises:
-            InvalidToolParamsError: A value is invalid, or values contradict each other.
+        `original_names` maps each parameter of the call to the name that the call used for it.
         """
+        return ()

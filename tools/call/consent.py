@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, Protocol
@@ -73,19 +73,9 @@ class GrantScope(StrEnum):
     SAVED = "saved"
 
 
-class RuleKeeper(Protocol):
-    """Saves the rules for calls that a person allows permanently."""
-
-    async def save(self, rules: Sequence[str]) -> str:
-        """Save rules that allow calls.
-
-        Returns:
-            Where the rules are saved, for use in the reason for a decision.
-
-        Raises:
-            ToolError: Nothing could be saved. The message says why and what to do.
-        """
-        ...
+# Saves rules that allow calls permanently. Returns where they are saved, for use in the reason for a decision. Raises a
+# `ToolError`, which says why and what to do, if nothing could be saved
+SaveRules = Callable[[Sequence[str]], Awaitable[str]]
 
 
 class GrantStore(Protocol):
@@ -125,14 +115,6 @@ class AuditEntry:
     lasting: LastingAnswer | None = None
 
 
-class Audit(Protocol):
-    """Keeps a record of decisions."""
-
-    def note(self, entry: AuditEntry) -> None:
-        """Record an entry. Never raises and never blocks."""
-        ...
-
-
 def grants_for(
     tool: BaseTool[Any],
     details: ConfirmationDetails | None,
@@ -153,10 +135,11 @@ def grants_for(
                 is_inside = workspace.holds(subject.path)
                 place = workspace.at(subject.path).root if is_inside else subject.path
                 titles[place] = f"edits {'in' if is_inside else 'of'} {place}"
-        literal = [(literal_path(place), titles[place]) for place in sorted(titles)]
-        if any(path is None for path, _ in literal):
-            return ()
-        grants = tuple(Grant(f"Edit({path})", title) for path, title in literal)
+        grants = ()
+        for place in sorted(titles):
+            if (path := literal_path(place)) is None:
+                return ()
+            grants = (*grants, Grant(f"Edit({path})", titles[place]))
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
@@ -176,11 +159,7 @@ def choices_for(
 ) -> tuple[Choice, ...]:
     """Return the answers to offer for a call. An anonymous client is offered no answers that last for a session.
 
-    Args:
-        details: The action that needs consent.
-        permission: The decision, with grants for calls like this one.
-        client: The client that made the call.
-        saves: Whether rules can be saved.
+    `permission` has the grants for calls like this one, and `saves` says whether rules can be saved.
     """
     if isinstance(details, PlanConfirmation):
         return PLAN_CHOICES
@@ -206,11 +185,7 @@ def choices_for(
 
 
 def question_of(judgement: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """Build the question for a call that needs consent.
-
-    Raises:
-        ExecutionDeniedError: The action is too long to show in full.
-    """
+    """Build the question for a call. Raises an `ExecutionDeniedError` if the action is too long to show in full."""
     tool, details = judgement.tool, judgement.details
     if details is None:
         # The tool has no question of its own.
@@ -239,12 +214,7 @@ def question_of(judgement: Judgement, arguments: Mapping[str, Any], description:
 async def require_consent(
     answer: Answer | Unavailable, judgement: Judgement, context: ToolContext, policy: PermissionPolicy
 ) -> None:
-    """Return only if there is consent and it is still valid.
-
-    Raises:
-        ExecutionDeniedError: There is no consent, or it is no longer valid. The message gives the reason and says what
-            to do.
-    """
+    """Raise an `ExecutionDeniedError`, which says why and what to do, unless there is consent that is still valid."""
     tool, permission = judgement.tool, judgement.permission
     # If the question is from the model, the tool itself reports the answer or its absence.
     if not isinstance(judgement.details, AskUserConfirmation):
@@ -257,15 +227,10 @@ async def require_consent(
             has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
+                problem = "The user could not be asked for consent, so nothing was done."
                 cause = f"The question was needed because {permission.reason}." if is_particular else ""
                 advice = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
-                sentences = (
-                    "The user could not be asked for consent, so nothing was done.",
-                    cause,
-                    advice,
-                    _way_out(judgement),
-                )
-                raise ExecutionDeniedError(" ".join(filter(None, sentences)))
+                raise ExecutionDeniedError(" ".join(filter(None, (problem, cause, advice, _way_out(judgement)))))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judgement, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
@@ -296,7 +261,7 @@ async def keep_rules(
     choice: Choice | None,
     client: ClientState,
     policy: PermissionPolicy,
-    keeper: RuleKeeper | None,
+    save_rules: SaveRules | None,
     shared_grants: GrantStore | None,
 ) -> LastingAnswer | None:
     """Apply the rules that an answer adds, if any.
@@ -307,9 +272,9 @@ async def keep_rules(
         return None
     note = ""
     scope = GrantScope.SESSION if client.grants is not None else GrantScope.CALL
-    if choice.decision is Decision.SAVE and keeper is not None:
+    if choice.decision is Decision.SAVE and save_rules is not None:
         try:
-            policy.allow(choice.rules, await keeper.save(choice.rules))
+            policy.allow(choice.rules, await save_rules(choice.rules))
         except ToolError as error:
             logger.warning("%s The answer applies to the %s only.", error.message, scope)
             note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
@@ -323,11 +288,7 @@ async def keep_rules(
 
 
 def refuse(permission: Permission) -> NoReturn:
-    """Refuse a call that is denied.
-
-    Raises:
-        ExecutionDeniedError: Always. The message gives the reason, says that nothing was done, and says what to do.
-    """
+    """Raise the error for a call that is denied. It gives the reason, and says that nothing was done and what to do."""
     way_out = permission.way_out
     if not way_out:
         way_out = "Do not try another way; tell the user."

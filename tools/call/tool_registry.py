@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -30,12 +29,9 @@ COUNTERPARTS: Mapping[str, str] = {
 """Common names from other programs, with their counterparts in this server. The registry only suggests these."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The tools of one source, keyed by name: the listed ones, and those that can only be called."""
-
-    listed: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
-    unlisted: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
+# The tools of one source, keyed by name: the listed ones, and those that can only be called
+_Source = tuple[Mapping[str, AnyTool], Mapping[str, AnyTool]]
+_NO_TOOLS: _Source = ({}, {})
 
 
 class ToolRegistry:
@@ -55,11 +51,7 @@ class ToolRegistry:
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def register_tool(self, tool: AnyTool) -> None:
-        """Add a built-in tool under its name and its aliases.
-
-        Raises:
-            ValueError: Another built-in tool already uses the name or one of the aliases.
-        """
+        """Add a built-in tool. Raises a `ValueError` if another one already uses its name or one of its aliases."""
         for name in (tool.name, *tool.aliases):
             if name in self._builtin or name in self._aliases:
                 raise ValueError(f"two built-in tools have the name {name!r}")
@@ -73,26 +65,19 @@ class ToolRegistry:
         self._rebuild()
 
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Reserve a source's place in the order before its tools are known.
-
-        Args:
-            source: The source's name.
-            discover: Finds the source's tools. `discover_all_tools` calls this function.
-        """
-        self._sources.setdefault(source, _Source())
+        """Reserve a source's place in the order before its tools are known. `discover` finds the tools."""
+        self._sources.setdefault(source, _NO_TOOLS)
         if discover is not None:
             self._discoveries[source] = discover
 
     def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
         """Set the tools of one source. An empty set removes them. Notifies the listeners if anything changed.
 
-        Args:
-            source: The source's name.
-            tools: The tools to list. Their aliases also work in calls, unless a tool has the alias as its name.
-            unlisted: The tools to omit from lists. Calls may use their names and aliases unless another tool has them.
+        The aliases of `tools` also work in calls, unless a tool has the alias as its name. Lists omit the tools in
+        `unlisted`; calls may use their names and aliases unless another tool has them.
         """
-        new_source = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
-        if new_source == self._sources.get(source, _Source()):
+        new_source = {tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted}
+        if new_source == self._sources.get(source, _NO_TOOLS):
             return
         self._sources[source] = new_source
         self._rebuild()
@@ -100,7 +85,7 @@ class ToolRegistry:
     def drop_source(self, source: str) -> None:
         """Remove a source and its tools. If it is declared again, it comes last."""
         self._discoveries.pop(source, None)
-        if self._sources.pop(source, _Source()) != _Source():
+        if self._sources.pop(source, _NO_TOOLS) != _NO_TOOLS:
             self._rebuild()
 
     async def discover_all_tools(self) -> None:
@@ -113,11 +98,7 @@ class ToolRegistry:
         self._listeners.append(listener)
 
     def get_tool(self, name: str) -> AnyTool:
-        """Find a tool by its name or an alias.
-
-        Raises:
-            ToolNotRegisteredError: No tool has this name. The message suggests up to three similar names.
-        """
+        """Find a tool by its name or an alias. Raises the error of `not_registered` if there is none."""
         tool = self.find(name)
         if tool is None:
             raise self.not_registered(name)
@@ -159,7 +140,7 @@ class ToolRegistry:
 
     def names_except(self, sources: Container[str]) -> set[str]:
         """Return the names and aliases of all listed tools, except those of `sources`."""
-        other_tools = (source.listed for name, source in self._sources.items() if name not in sources)
+        other_tools = (listed for name, (listed, _) in self._sources.items() if name not in sources)
         return {*self._builtin, *self._aliases, *chain.from_iterable(other_tools)}
 
     def get_all_tools(self) -> list[AnyTool]:
@@ -169,10 +150,10 @@ class ToolRegistry:
     def _rebuild(self) -> None:
         self._listed = dict(self._builtin)
         self._source_tools = {}
-        for source in self._sources.values():
-            for name, tool in source.listed.items():
+        for listed, unlisted in self._sources.values():
+            for name, tool in listed.items():
                 self._listed.setdefault(name, tool)
-            for tool in (*source.listed.values(), *source.unlisted.values()):
+            for tool in (*listed.values(), *unlisted.values()):
                 for name in (tool.name, *tool.aliases):
                     self._source_tools.setdefault(name, tool)
         for listener in self._listeners:

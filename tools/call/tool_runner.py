@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -26,12 +26,11 @@ import anyio
 
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.consent import (
-    Audit,
     AuditEntry,
     GrantStore,
     Judgement,
     LastingAnswer,
-    RuleKeeper,
+    SaveRules,
     choices_for,
     grants_for,
     keep_rules,
@@ -73,45 +72,33 @@ _SHARED_APPROVAL = Permission(
 
 @dataclass(slots=True)
 class ToolRunner:
-    """Runs every call."""
-
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
-    keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved; the server's `SavedRules`
-    audit: Audit | None = None  # records every decision; the server's `AuditLog`
+    save_rules: SaveRules | None = None  # saves permanent rules, if they can be saved
+    audit: Callable[[AuditEntry], None] | None = None  # records every decision; never raises and never blocks
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
     ) -> ToolResult | Question:
-        """Run one call.
+        """Return the result of one call, even of a failed one, or a question for the client.
 
-        Args:
-            call: The tool's name and the arguments as received.
-            context: The calling client and where it may act.
-            confirmer: Asks the person behind this client.
-            has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
-                up before that question and are not looked up again.
-
-        Returns:
-            The result, even of a failed call, or a question for the client. Once the question is answered, run the same
-            call again with the answer.
-
-        Raises:
-            ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
+        Once the question is answered, run the same call again with the answer and with `has_answer`. Grants from other
+        processes are then not looked up again. Raises a `ToolNotRegisteredError`, which is a protocol error, if no tool
+        has the name; all other failures are results.
         """
         tool = self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
         try:
             judgement = await self.judge(tool, arguments, context)
-            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judgement.choices)
-            store = self.shared_grants if is_offered and not has_answer else None
-            if store is not None and await store.take_up(context.client):
-                judgement = await self.judge(tool, arguments, context)
+            if self.shared_grants is not None and not has_answer:
+                is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judgement.choices)
+                if is_offered and await self.shared_grants.take_up(context.client):
+                    judgement = await self.judge(tool, arguments, context)
             permission, description = judgement.permission, tool.get_description(judgement.params, context)
             entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
-                self.audit.note(entry)
+                self.audit(entry)
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
             lasting: LastingAnswer | None = None
@@ -123,7 +110,18 @@ class ToolRunner:
             elif permission.view is not None or judgement.is_granted:
                 context = replace(context, view=permission.view, is_granted=judgement.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
-            result = await _execute(judgement, context, description)
+            if context.progress is no_progress:
+                result = await tool.execute(judgement.params, context)
+            else:
+                progress = LateProgress(context.progress, description)
+                try:
+                    result = await tool.execute(judgement.params, replace(context, progress=progress.report))
+                finally:
+                    await progress.end()
+            digest = result.structured.get("sha256") if result.structured is not None else None
+            if permission.verdict is Verdict.ASK and digest is not None:
+                # Consent covers the text that was written, not what another program may put in its place later.
+                context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
@@ -159,31 +157,21 @@ class ToolRunner:
                     refuse(permission)
             await require_consent(answer, judgement, context, self.policy)
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
-            lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
+            lasting = await keep_rules(choice, context.client, self.policy, self.save_rules, self.shared_grants)
         finally:
             # Record every decision before the action is carried out.
             if self.audit is not None:
-                self.audit.note(replace(entry, answer=answer, lasting=lasting))
+                self.audit(replace(entry, answer=answer, lasting=lasting))
         if isinstance(answer, Unavailable):
             return replace(context, confirmed=judgement.details, view=judgement.permission.dialog_view), lasting
         return replace(context, answer=answer, confirmed=judgement.details, view=judgement.permission.view), lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
-        """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
-
-        Raises:
-            ToolError: The call cannot succeed.
-        """
+        """Steps 3 to 5: decide about a call, and why. Changes nothing. Raises a `ToolError` if it cannot succeed."""
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
-        request = PermissionRequest(
-            tool.traits,
-            client.approval_mode,
-            client.grants or (),
-            workspace,
-            tool.why_asked_again(client.key),
-            context.rights,
-        )
+        mode, grants, asked_again = client.approval_mode, client.grants or (), tool.why_asked_again(client.key)
+        request = PermissionRequest(tool.traits, mode, grants, workspace, asked_again, context.rights)
         subjects: Sequence[Subject] = ()
         # What the call touches may have to be read from disk, so it is judged only if the tool alone does not decide.
         permission, is_settled = self.policy.judge_alone(request)
@@ -206,7 +194,7 @@ class ToolRunner:
             return Judgement(tool, params, permission)
         permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
         # Saved rules apply to all clients, so a client with restricted rights may not save any.
-        saves = self.keeper is not None and context.rights == ALL_RIGHTS
+        saves = self.save_rules is not None and context.rights == ALL_RIGHTS
         choices = choices_for(details, permission, client, saves=saves)
         state = details.state if details is not None else ""
         if isinstance(details, ExecConfirmation) and permission.view is not None:
@@ -216,24 +204,6 @@ class ToolRunner:
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, permission, details, choices, written_paths, state)
-
-
-async def _execute(judgement: Judgement, context: ToolContext, description: str) -> ToolResult:
-    if context.progress is no_progress:
-        result = await judgement.tool.execute(judgement.params, context)
-    else:
-        progress = LateProgress(context.progress, description)
-        try:
-            result = await judgement.tool.execute(judgement.params, replace(context, progress=progress.report))
-        finally:
-            progress.timer.cancel()
-            if progress.report_task is not None:  # most calls end before their first report
-                await progress.end()
-    digest = result.structured.get("sha256") if result.structured is not None else None
-    if judgement.permission.verdict is Verdict.ASK and digest is not None:
-        # Consent covers the text that was written, not what another program may put in its place later.
-        context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
-    return result
 
 
 class LateProgress:
@@ -247,31 +217,30 @@ class LateProgress:
     def __init__(self, progress: Progress, description: str) -> None:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
-        self.report_task: asyncio.Task[None] | None = None
+        self._report_task: asyncio.Task[None] | None = None
         self._last_report = 0.0  # when progress was last reported
-        self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
+        self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once or, until the first reports have been sent, store it.
-
-        At most two stored reports are kept: the latest and possibly an earlier one.
-        """
-        if self.report_task is not None and self.report_task.done():
+        """Send a report at once. Until the first reports have been sent, store the latest after the first one."""
+        if self._report_task is not None and self._report_task.done():
             await self._send(progress, total, message)
         else:
             self._waiting[1:] = [(progress, total, message)]
 
     async def end(self) -> None:
         """Stop reporting and wait until enough time has passed since the last report."""
-        if self.report_task is not None:
-            await asyncio.wait([self.report_task], timeout=REPORT_GAP_SECONDS)
-            self.report_task.cancel()
+        self._timer.cancel()
+        if self._report_task is None:  # most calls end before their first report
+            return
+        await asyncio.wait([self._report_task], timeout=REPORT_GAP_SECONDS)
+        self._report_task.cancel()
         delay = self._last_report + REPORT_GAP_SECONDS - monotonic()
         if delay > 0:
             await anyio.sleep(delay)
 
     def _start(self) -> None:
-        self.report_task = asyncio.create_task(self._send_waiting())
+        self._report_task = asyncio.create_task(self._send_waiting())
 
     async def _send_waiting(self) -> None:
         while self._waiting:

@@ -103,29 +103,16 @@ class CommandView:
     @property
     def digest(self) -> str:
         """Return a digest that binds an answer to this view."""
+        paths = (self.seen, self.writable)
         denied_paths = (self.restrictions.masked, self.restrictions.read_only)
-        parts = (
-            self.engine,
-            self.kind,
-            self.network,
-            self.seen,
-            self.writable,
-            self.is_git,
-            self.is_plan,
-            denied_paths,
-        )
+        parts = (self.engine, self.kind, self.network, *paths, self.is_git, self.is_plan, denied_paths)
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def facts(self) -> Mapping[str, str | Sequence[str]]:
         """Describe the view for the audit log and `permissions explain`."""
-        restrictions = self.restrictions
-        paths_by_effect = {
-            "sees": self.seen,
-            "writes": self.writable,
-            "hidden": restrictions.masked,
-            "kept": restrictions.read_only,
-        }
+        masked, read_only = self.restrictions.masked, self.restrictions.read_only
+        paths_by_effect = {"sees": self.seen, "writes": self.writable, "hidden": masked, "kept": read_only}
         names = {name: [*paths[:MAX_LISTED_PATHS]] for name, paths in paths_by_effect.items() if paths}
         return {"engine": self.engine.value, "view": self.kind.value, "network": self.network.value, **names}
 

@@ -156,8 +156,6 @@ class ConsentChannel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question."""
-
     decision: Decision  # whether the action may happen; anything but a valid acceptance is a denial
     channel: ConsentChannel = ConsentChannel.FORM  # how the answer was obtained
     reason: str = ""  # the user's comment on a denial, or the client's error

@@ -56,8 +56,6 @@ _AUTHORITY_ENDS = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
 # Only a user part with one of these characters can be mistaken for a host, so `ssh://git@host` is not misleading
 _HOST_LIKE = re.compile("[.%\u3002\uff0e\uff61]")
-_CONTROL_PICTURES = 0x2400
-_LAST_C0 = 0x1F
 
 
 def visible(text: str) -> str:
@@ -67,7 +65,7 @@ def visible(text: str) -> str:
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())
-        return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
+        return chr(0x2400 + code) if code < 0x20 else f"<U+{code:04X}>"  # as a control picture, if there is one
 
     return UNSEEN.sub(mark, text)
 
@@ -112,26 +110,18 @@ def true_hosts(text: str) -> list[str]:
             seen_hosts.add(host)
             if user and (is_web or _HOST_LIKE.search(user)):
                 programs = "some programs " if number else ""
-                display_user = visible_line(user[:MAX_HOST_CHARS])
-                warnings[f"Note: the link with {display_user} leads {programs}to the host {_display_host(host)}."] = (
-                    None
-                )
+                link = f"the link with {visible_line(user[:MAX_HOST_CHARS])} leads {programs}to the host"
+                warnings[f"Note: {link} {_display_host(host)}."] = None
             elif not host.isascii() and (match["usual"] or match["scheme"]):
-                warnings[
-                    f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_display_host(host)}."
-                ] = None
+                link = f"the host {visible_line(host[:MAX_HOST_CHARS])} in a link is"
+                warnings[f"Note: {link} {_display_host(host)}."] = None
         if len(warnings) >= MAX_HOST_WARNINGS:
             break
     return list(warnings)[:MAX_HOST_WARNINGS]
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in `text`. Each authority is parsed only once.
-
-    Args:
-        text: The text.
-        end: Matches the first character after an authority.
-    """
+    """The authority (user and host) of each URL in a text, up to a match of `end`. Each is parsed only once."""
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:
         self._text = text
@@ -208,12 +198,9 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 after.append(effects_of(details.view, details.roots))
             if details.is_background:
                 has_local_servers = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
-                server_note = (
-                    " Later commands can use its local servers without another question; browsers cannot use them."
-                    if has_local_servers
-                    else ""
-                )
-                after.append(f"It keeps running in the background after this call.{server_note}")
+                servers = "Later commands can use its local servers without another question; browsers cannot use them."
+                note = "It keeps running in the background after this call."
+                after.append(f"{note} {servers}" if has_local_servers else note)
             purpose = without_gaps(details.description[:MAX_PURPOSE_CHARS])
             if len(details.description) > MAX_PURPOSE_CHARS:
                 purpose += f" ... [{len(details.description):,} characters]"
@@ -232,12 +219,10 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
         case AskUserConfirmation():
             # The questions are shown in full, because the tool accepts only short ones.
             lines: list[str] = []
-            for number, user_question in enumerate(details.questions, start=1):
-                hint = " (several may be chosen)" if user_question.is_multiple else ""
-                lines.append(
-                    f"{number}. {in_one_line(user_question.header)}: {in_one_line(user_question.question)}{hint}"
-                )
-                for option in user_question.options:
+            for number, query in enumerate(details.questions, start=1):
+                hint = " (several may be chosen)" if query.is_multiple else ""
+                lines.append(f"{number}. {in_one_line(query.header)}: {in_one_line(query.question)}{hint}")
+                for option in query.options:
                     description = f": {in_one_line(option.description)}" if option.description else ""
                     lines.append(f"   - {in_one_line(option.label)}{description}")
             return QuestionParts(tuple(lines))
@@ -286,21 +271,15 @@ def can_be_shown(command: str) -> bool:
 
 def fenced(text: str, language: str) -> str:
     """Return the text in a Markdown fence that the text itself cannot close."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = max(re.findall(r"`{3,}", text), key=len, default="``") + "`"
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, bool]:
-    """Keep as many whole lines as fit into `size` bytes of UTF-8.
+    """Keep as many whole lines as fit into `size` bytes of UTF-8. Return the text and whether it was truncated.
 
-    Args:
-        text: The text to truncate.
-        size: The maximum size in bytes.
-        is_cut: Whether the end of the text is already missing.
-
-    Returns:
-        The text and whether it was truncated. A single line that is too long is truncated, and its length is stated.
+    A single line that is too long is truncated, and its length is stated. `is_cut` is true if the end of the text is
+    already missing.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
@@ -322,26 +301,21 @@ _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked
 
 def display_block(display: ReturnDisplay) -> str | None:
     """Return the display as a small block next to the result, or `None` if it would add nothing to the model's text."""
+    is_cut = False  # whether the display itself is already truncated
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
         whole, totals = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
     elif isinstance(display, FileDiff):
-        whole, totals = (
-            visible(display.file_diff),
-            f"the diff goes on: +{display.added} -{display.removed} lines in all",
-        )
+        whole, is_cut = visible(display.file_diff), display.truncated
+        totals = f"the diff goes on: +{display.added} -{display.removed} lines in all"
     else:
         return None
-    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - TOTALS_BYTES)
-    is_cut = is_cut or (isinstance(display, FileDiff) and display.truncated)
-    return f"{text}\n[{totals}]" if whole and is_cut else text or None
+    text, is_cut_here = cut_at_line(whole, MAX_BLOCK_BYTES - TOTALS_BYTES)
+    return f"{text}\n[{totals}]" if whole and (is_cut or is_cut_here) else text or None
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """Return the display in machine-readable form, to be sent under `_meta`, or `None` if there is nothing to display.
-
-    The display never contains a whole file.
-    """
+    """Return the display in machine-readable form, for `_meta`, or `None` if there is none. Never has a whole file."""
     if isinstance(display, TodoListDisplay):
         return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):

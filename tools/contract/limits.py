@@ -50,7 +50,6 @@ class AbortSignal:
     aborted: bool = False  # whether the work should stop
 
     def abort(self) -> None:
-        """Ask the work to stop."""
         self.aborted = True
 
     def raise_if_aborted(self) -> None:
@@ -74,7 +73,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """True if the budget is used up."""
         return time.monotonic() >= self._end
 
     def check(self) -> bool:

@@ -45,8 +45,6 @@ class ToolTraits:
 
 
 class Access(StrEnum):
-    """How a path is used."""
-
     READ = "read"
     WRITE = "write"
     FETCH = "fetch"
@@ -54,8 +52,6 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathSubject:
-    """A file or folder."""
-
     access: Access  # what the path is used for
     path: str  # the real path, without symlinks; for a file in the client's scratch folder, its path under `/tmp`
     unresolved_path: str  # the absolute path as written, without resolving symlinks; a rule may match either path
@@ -71,8 +67,6 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandSubject:
-    """A shell command."""
-
     command: str  # the whole text
     directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
@@ -82,15 +76,11 @@ class CommandSubject:
 
 @dataclass(frozen=True, slots=True)
 class HostSubject:
-    """A host to contact."""
-
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSubject:
-    """An agent that receives a task."""
-
     name: str
 
 

@@ -1,15 +1,8 @@
 """The errors of tool calls. Messages address the reader who has to act next.
 
 A `ToolError` carries a stable code and a message for the model: what failed, with which value, why, and what to do.
-Nothing else about an exception reaches a client.
-
-    ToolError
-    ├── InvalidToolParamsError     the arguments do not fit the tool
-    ├── ToolNotRegisteredError     no tool has this name
-    ├── ExecutionDeniedError       a rule, a mode or a person refused
-    └── PathNotInWorkspaceError    the path is outside every workspace folder
-
-A shortage of resources (memory, threads, processes, descriptors) is reported in the same way everywhere.
+Nothing else about an exception reaches a client. A shortage of resources (memory, threads, processes, descriptors) is
+reported in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -74,12 +67,7 @@ class ToolErrorType(StrEnum):
 
 
 class ToolError(Exception):
-    """A failure of one call, reported to the model.
-
-    Args:
-        code: The stable code, for programs.
-        message: One or more sentences for the model: what failed, with which value, why, and what to do.
-    """
+    """A failure of one call, reported to the model. The module's header says what `message` contains."""
 
     def __init__(self, code: ToolErrorType, message: str) -> None:
         super().__init__(message)
@@ -142,11 +130,7 @@ UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 
 
 class ExhaustedError(ToolError):
-    """The machine lacks a resource that the call needs, or this process has reached its limit for the resource.
-
-    `shortage` names the resource, in a sentence without a period. `effect` is a sentence that says whether the call may
-    have had an effect.
-    """
+    """A resource is short. `shortage` names it in a clause; `effect` says whether the call may have had an effect."""
 
     def __init__(self, shortage: str, effect: str = NOTHING_DONE) -> None:
         super().__init__(

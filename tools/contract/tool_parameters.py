@@ -1,7 +1,4 @@
-"""Turns a model's arguments into validated parameters, and explains errors.
-
-Also accepts alternative names for parameters, and some values of other types.
-"""
+"""Turns a model's arguments, under any accepted name, into validated parameters, and explains errors."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ MAX_UNKNOWN = 1_000  # maximum number of properties of one object; no model send
 
 
 class ToolParams(BaseModel):
-    """Base class of the parameter models.
-
-    The models are strict, because `coerce`, not pydantic, decides which values may be converted.
-    """
+    """Base class of the parameter models. They are strict, because `coerce` decides which values may be converted."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}
@@ -63,20 +57,12 @@ def rename(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Replace every accepted parameter name with its canonical name.
 
-    A null counts as absent, and so does an empty value of an optional parameter. A call may give one parameter under
-    two names only if the values are equal.
+    `spellings` maps the accepted names, in the form that `folded` returns, to the canonical names. A null counts as
+    absent, and so does an empty value of a parameter that is not in `required`. A call may give one parameter under two
+    names only if the values are equal.
 
-    Args:
-        tool: The tool's name.
-        arguments: The arguments as received.
-        spellings: The accepted names, in the form that `folded` returns, mapped to the canonical names.
-        required: Canonical names of the parameters that may be empty.
-
-    Returns:
-        The arguments under canonical names, and the canonical names mapped to the names that the call used.
-
-    Raises:
-        InvalidToolParamsError: Two names of one parameter have different values, or there are too many properties.
+    Returns the arguments under canonical names, and the canonical names mapped to the names that the call used. Raises
+    an `InvalidToolParamsError` if two names of one parameter have different values, or there are too many properties.
     """
     if len(arguments) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
@@ -176,14 +162,12 @@ def _from_text(text: str, target_type: str) -> Any:
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
-    Raises:
-        InvalidToolParamsError: Arguments are invalid, or there are too many of them to check. The message names up to
-            five invalid properties and the properties that are accepted.
+    If arguments are invalid, or there are too many of them to check, an `InvalidToolParamsError` names up to five
+    invalid properties and the properties that are accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
-    unknown = [name for name in arguments if name not in properties]
-    if len(unknown) > MAX_UNKNOWN:
-        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are unknown. {accepted_in(schema)}")
+    if (unknown_count := len(arguments.keys() - properties.keys())) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(tool, f"{unknown_count:,} properties are unknown. {accepted_in(schema)}")
     _refuse_oversized(tool, arguments, schema, model)
     coerced = coerce(arguments, schema)
     _refuse_oversized(tool, coerced, schema, model)
@@ -201,7 +185,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 reason = item["msg"].removeprefix("Value error, ").rstrip(".")
                 problems.append(f"'{path}': {reason}, got {display_value}.")
         problems.append(accepted_in(schema))
-        if unknown:
+        if unknown := [name for name in arguments if name not in properties]:
             problems.append(f"Unknown: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
@@ -210,31 +194,25 @@ def accepted_in(schema: Schema) -> str:
     return f"Accepted: {', '.join(published_schema(schema)['properties'])}."
 
 
-class UnknownParameter(NamedTuple):
-    """An argument that is not in the schema."""
+def _unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Any, Schema, Collection[str]]]:
+    """Find the unknown properties of a value, at any depth.
 
-    at: str  # the path of the enclosing object, such as `todos[0].`
-    name: str
-    value: Any
-    properties: Schema  # the properties that the enclosing object may have
-    present: Collection[str]  # the properties that the enclosing object does have
-
-
-def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
-    """Find the unknown properties of a value, at any depth."""
+    Yields, for each property: the path of the enclosing object, such as `todos[0].`; the property's name and value; and
+    the properties that the enclosing object may have and does have.
+    """
     if isinstance(value, str) and schema.get("type") in ("array", "object"):
         value = _from_text(value, schema["type"])
     if isinstance(value, list) and "items" in schema:
         for number, item in enumerate(cast("list[Any]", value)[: _max_items(schema)]):
-            yield from unknown_in(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
+            yield from _unknown_in(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
     if not isinstance(value, dict) or (properties := schema.get("properties")) is None:
         return
     members = cast("dict[str, Any]", value)
     for name, item in islice(members.items(), MAX_UNKNOWN):
         if name in properties:
-            yield from unknown_in(item, properties[name], f"{at}{name}.")
+            yield from _unknown_in(item, properties[name], f"{at}{name}.")
         elif item is not None and not _is_empty(item, {}):
-            yield UnknownParameter(at, name, item, properties, members.keys())
+            yield at, name, item, properties, members.keys()
 
 
 def about_unknown(
@@ -248,16 +226,11 @@ def about_unknown(
 ) -> str:
     """Tell the model which arguments are unknown, including nested ones, and what to use instead.
 
-    Args:
-        tool: The tool's name.
-        arguments: The call's arguments, under canonical names.
-        schema: The tool's schema.
-        spellings: The accepted names, in the form that `folded` returns, mapped to the canonical names.
-        foreign_parameters: Parameters of other programs' tools, keyed by `folded` name.
-        is_refused: Whether the call is refused because of unknown arguments, or runs without them.
+    `spellings` is as in `rename`, and `foreign_parameters` has parameters of other programs' tools, keyed by `folded`
+    name. `is_refused` says whether the call is refused because of unknown arguments, or runs without them.
     """
     names: list[str] = []
-    for at, name, value, properties, present in unknown_in(arguments, schema):
+    for at, name, value, properties, present in _unknown_in(arguments, schema):
         # Look up the name, or else a part of it (one word or several consecutive ones) for which there is advice.
         words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
         parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]

@@ -15,8 +15,6 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A piece of text for the model."""
-
     text: str
 
 
@@ -113,10 +111,7 @@ class FunctionResponse:
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Return the content for the model, which is never empty.
-
-    For a failed call, the content is only the error and the note, if there is one.
-    """
+    """Return the content for the model, which is never empty. For a failed call, it is only the error and the note."""
     note = (TextPart(result.note),) if result.note else ()
     if result.error is not None:
         failure = TextPart(f"{result.error.message} [{result.error.code}]")

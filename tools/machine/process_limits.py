@@ -43,13 +43,10 @@ def usual_open_files() -> int:
 
 
 def start_thread(work: Callable[[], None]) -> None:
-    """Start a thread that does not delay the exit of the process.
+    """Start a thread that does not delay the exit of the process. Raises an `ExhaustedError` if that is impossible.
 
     `threading.Thread.start` waits until the new thread reports that it is running. If there is no memory for the
     report, the report never comes, and the caller (even the event loop) waits forever. This function does not wait.
-
-    Raises:
-        ExhaustedError: The system cannot create a thread.
     """
     share_arenas()
     try:
@@ -62,10 +59,9 @@ def start_thread(work: Callable[[], None]) -> None:
 def share_arenas() -> None:
     """Let all threads share two memory arenas, unless the environment tunes the allocator.
 
-    Must be called before threads start.
-
-    By default, glibc gives each thread its own arena with 64 MB of address space. A busy server with eight threads then
-    holds 12 MB more, scattered over its arenas, and its memory use takes longer to level off.
+    Must be called before threads start. By default, glibc gives each thread its own arena with 64 MB of address space.
+    A busy server with eight threads then holds 12 MB more, scattered over its arenas, and its memory use takes longer
+    to level off.
     """
     settings = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or settings:

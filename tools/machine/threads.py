@@ -161,17 +161,15 @@ class Threads:
     def begin(self, work: Callable[[], OutcomeT]) -> asyncio.Future[OutcomeT]:
         """Submit work that is never abandoned.
 
-        Raises:
-            ExhaustedError: There is no thread, and the system cannot create one.
-            RuntimeError: The pool is closed.
+        Raises an `ExhaustedError` if there is no thread and the system cannot create one, and a `RuntimeError` if the
+        pool is closed.
         """
         return self._submit(work).future
 
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
-        Raises:
-            ExhaustedError: The system cannot create a thread, or all threads are still busy with abandoned work.
+        Raises an `ExhaustedError` if the system cannot create a thread, or all are still busy with abandoned work.
         """
         job = self._submit(work)
         try:
@@ -226,13 +224,10 @@ class Threads:
                 return False
             self._add_thread()
         self._busy += 1
-        self._job_queue.put(self._take_next())
-        return True
-
-    def _take_next(self) -> _Job[Any]:
         job = self._waiting.popleft()
         self._last_start = job.inbox.loop.time()
-        return job
+        self._job_queue.put(job)
+        return True
 
     def _add_thread(self) -> None:
         start_thread(self._work)
@@ -262,7 +257,8 @@ class Threads:
             job.is_over = True
             self._stuck -= job.is_abandoned
             if self._waiting:
-                next_job = self._take_next()
+                next_job = self._waiting.popleft()
+                self._last_start = next_job.inbox.loop.time()
                 # The next work may take any amount of time, so the outcome of `job` is held back only if the event loop
                 # will check for outcomes soon.
                 soon = self._last_start + QUEUE_SECONDS
@@ -276,10 +272,7 @@ class Threads:
         return next_job
 
     def _check_waiting(self) -> None:
-        """Assign a thread to work that has waited too long.
-
-        If all threads are busy with abandoned work, queued work fails after `CHECK_SECONDS`.
-        """
+        """Assign a thread to work that has waited too long. If all are stuck, it fails after `CHECK_SECONDS`."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -312,10 +305,7 @@ THREADS = Threads()  # the threads of this process; for the blocking work of a c
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve host names in the threads of `THREADS`.
-
-    If the event loop had threads of its own, it would wait for them at shutdown.
-    """
+    """Let the event loop resolve host names in the threads of `THREADS`. It would wait for its own at shutdown."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class SharedExecutor(ThreadPoolExecutor):
@@ -340,10 +330,8 @@ def lend_threads() -> None:
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
     """Run a call's blocking work in a thread. If the call is cancelled, the work is abandoned.
 
-    The work should check `signal` between steps, so that it stops after a cancellation.
-
-    Raises:
-        ToolError: `cancelled` if the signal is already set; `resources_exhausted` if no thread is available.
+    The work should check `signal` between steps, so that it stops after a cancellation. Raises a `ToolError`:
+    `cancelled` if the signal is already set, `resources_exhausted` if no thread is available.
     """
     signal.raise_if_aborted()
     try:

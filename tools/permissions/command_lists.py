@@ -146,26 +146,21 @@ def needs_network(words: Words) -> bool:
     """Return True if the known words of a simple command show that it needs the network."""
     for program_words in programs_run_by(words, loosely=True):
         name, arguments = _program_and_arguments(program_words)
-        if not _OFFLINE_OPTIONS.isdisjoint(program_words) or (
-            len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
-        ):
+        is_about_program = len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
+        if is_about_program or not _OFFLINE_OPTIONS.isdisjoint(program_words):
             continue
         if _matches(_NETWORK, name, arguments):
             return True
         if name in ("curl", "wget"):
-            addresses = [
-                word for word in program_words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))
-            ]
+            operands = filter(None, program_words[1:])
+            addresses = [word for word in operands if _ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word)]
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False
 
 
 def searches_folders(command: SimpleCommand) -> bool:
-    """Return True if a command is `rg` or has an option such as `-r`, so it may search folders.
-
-    Programs that are not on the short list may be missed.
-    """
+    """Return True if a command of the short list is `rg` or has an option such as `-r`, so it may search folders."""
     return command.program == "rg" or any(word and _RECURSIVE.fullmatch(word) for word in command.words[1:])
 
 

@@ -25,9 +25,8 @@ _SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)
 _CODE_CHARACTERS = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
 _SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
-_NONLITERAL_PATH = re.compile(
-    r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]"
-)  # an absolute path whose first component is not literal
+# An absolute path whose first component is not literal
+_NONLITERAL_PATH = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
@@ -59,7 +58,7 @@ class CommandPaths:
 
     @cached_property
     def named_paths(self) -> list[NamedPath]:
-        named_paths: dict[NamedPath, None] = {}
+        named_paths: list[NamedPath] = []
         commands = (*self._text.commands, *self._text.inner)
         # A command that works in another folder may change that folder.
         changing = (
@@ -67,7 +66,7 @@ class CommandPaths:
         )
         for folder in filter(None, {command.folder: None for command in changing}):
             places = (NamedPath(*paths, folder, True) for paths in self._paths([folder], ""))
-            named_paths |= dict.fromkeys(filter(self.can_be_writable, places))
+            named_paths += filter(self.can_be_writable, places)
         for command in commands:
             words, changes = command.words, not is_reader(command.words)
             after_options = without_git_options(words[1:])
@@ -79,17 +78,16 @@ class CommandPaths:
                 if word and not self._has_bubblewrap:  # without bubblewrap, only the words show what is read
                     pieces = (*pieces, *_option_suffixes(word))
                 is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
-                for paths in self._paths(pieces, command.folder):
-                    named_path = NamedPath(
-                        *paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new
-                    )
-                    named_paths[named_path] = None
+                named_paths += (
+                    NamedPath(*paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)
+                    for paths in self._paths(pieces, command.folder)
+                )
         for redirection in self._text.redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
-            for paths in self._paths([word], redirection.folder, is_written=is_output):
-                named_paths[NamedPath(*paths, word, is_output, is_output, is_replaced)] = None
-        return list(named_paths)
+            paths_of_target = self._paths([word], redirection.folder, is_written=is_output)
+            named_paths += (NamedPath(*paths, word, is_output, is_output, is_replaced) for paths in paths_of_target)
+        return list(dict.fromkeys(named_paths))
 
     def _paths(
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
@@ -119,11 +117,7 @@ class CommandPaths:
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Return True if a rule can allow a simple command.
-
-        A rule can do so if the simple command works in the workspace, and no part of the whole command uses files in
-        `/tmp`.
-        """
+        """True if a rule can allow a simple command: it works in the workspace, and nothing uses files in `/tmp`."""
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 
@@ -161,7 +155,9 @@ class CommandPaths:
             for path in paths
         )
 
-    def absolute(self, word: str, folder: str | None) -> str | None:
+    def absolute(self, word: str | None, folder: str | None) -> str | None:
+        if word is None:
+            return None
         home = self._home
         path = home + word[1:] if word == "~" or word.startswith("~/") else word
         if not os.path.isabs(path):

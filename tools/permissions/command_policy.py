@@ -1,8 +1,8 @@
 """Decides whether a shell command may run, and in which view of the machine.
 
-The words of a command decide which rule applies and what a person is asked. The view limits what the command can do,
-even if the words were misunderstood. Without a sandbox, only a short list of read-only commands runs without consent,
-unless a rule or the mode allows more.
+The words decide which rule applies and what a person is asked; the view limits the command even if they were
+misunderstood. Without a sandbox, only a short list of read-only commands runs without consent, unless a rule or the
+mode allows more.
 
     denied by a rule                            refused
     only reads                                  reading view; needs consent if it names a path outside the workspace
@@ -43,7 +43,6 @@ from tools.permissions.command_lists import (
 )
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_run_by, read_command
-from tools.permissions.git_store import with_stored
 from tools.permissions.hidden_files import (
     ANY_NAME,
     HiddenFiles,
@@ -80,24 +79,20 @@ class PolicyRequest:
     """A command, and the other facts on which the decision about it depends."""
 
     command: CommandSubject
-    rules: Rules
+    rules_now: Callable[[], Rules]  # returns the current rules, which may change before the command starts
     mode: ApprovalMode
     workspace: Workspace
     guarded_paths: GuardedPaths
     scanner: HiddenFileScanner
     home: str
-    rules_now: Callable[[], Rules]  # returns the current rules, which may change before the command starts
     is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
-    def hidden_files(self) -> HiddenFiles:
-        """Find the files that are currently hidden from commands.
-
-        In yolo mode, agent-ignore files hide nothing from commands.
-        """
-        hidden_files = self.scanner.scan(self.workspace, self.rules)
+    def hidden_files(self, rules: Rules) -> HiddenFiles:
+        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide none."""
+        hidden_files = self.scanner.scan(self.workspace, rules)
         if self.mode is not ApprovalMode.YOLO:
             return hidden_files
-        return replace(hidden_files, ignored=(), problem=hidden_files.problem if self.rules.are_about_files else "")
+        return replace(hidden_files, ignored=(), problem=hidden_files.problem if rules.are_about_files else "")
 
 
 def judge_command(request: PolicyRequest) -> Permission:
@@ -137,7 +132,7 @@ class _CommandPolicy:
         self._all_commands = (*text.commands, *text.inner)
         self._paths = CommandPaths(request.command, text, request.workspace, request.home)
         self._needs = request.command.needs
-        self._rules = request.rules
+        self._rules = request.rules_now()
         self._site = request.command.site
         self._roots = request.workspace.roots
         self._is_plan = request.mode is ApprovalMode.PLAN
@@ -161,18 +156,14 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(
-                self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view, LiftedLimits())
-            )
+            view = self._with_restrictions(view, LiftedLimits())
+            return replace(self._permission(Verdict.ALLOW, exemption), view=view)
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
-        dialog_view = replace(
-            view,
-            seen=tuple(path for path in view.seen if path in question.outside),
-            writable=tuple(path for path in view.writable if path in question.outside),
-            is_git=view.is_git and view.kind is ViewKind.READING,
-            is_asked=False,
-        )
+        seen = tuple(path for path in view.seen if path in question.outside)
+        writable = tuple(path for path in view.writable if path in question.outside)
+        is_git = view.is_git and view.kind is ViewKind.READING
+        dialog_view = replace(view, seen=seen, writable=writable, is_git=is_git, is_asked=False)
         is_explicit = bool(question.settings)
         may_last = not (is_explicit or question.widens_access)
         reason = "; ".join((*question.reasons, *question.remarks))
@@ -188,10 +179,7 @@ class _CommandPolicy:
         )
 
     def _exemption(self) -> str:
-        """Return why the command may run without consent, or an empty string if it may not.
-
-        Even if the result is not empty, there can be reasons to ask.
-        """
+        """Return why the command may run without consent, or an empty string. Even so, there can be reasons to ask."""
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
         if self._allowing_rules and self._needs is None:
@@ -227,7 +215,7 @@ class _CommandPolicy:
 
     def _collect_reasons(self) -> _Question:
         """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
-        question = _Question()
+        question, guarded_paths = _Question(), self._request.guarded_paths
         self._ask_about_words(question)
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
@@ -243,21 +231,15 @@ class _CommandPolicy:
                     self._lift_limits(question, named_path, reads=True, edits=False)
             # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
             is_around = any(contains(named_path.path, root) for root in self._roots)
-            can_change = named_path.may_be_written and not is_around
-            if (
-                can_change
-                and (reason := self._request.guarded_paths.why((named_path.path, named_path.real_path))) is not None
-            ):
+            can_change, paths = named_path.may_be_written and not is_around, (named_path.path, named_path.real_path)
+            if can_change and (reason := guarded_paths.why(paths)) is not None:
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
                 question.writable[named_path.real_path] = None
             elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
                 self._ask_about_path(question, named_path)
-        if (
-            self._has_bubblewrap
-            and not self._is_reading
-            and (reason := self._request.guarded_paths.why_not_held(self._roots))
-        ):
+        is_changing = self._has_bubblewrap and not self._is_reading
+        if is_changing and (reason := guarded_paths.why_not_held(self._roots)):
             question.add(reason, widens_access=True)
             question.is_guarded = True
         self._ask_about_hidden(question)
@@ -303,29 +285,23 @@ class _CommandPolicy:
                     question.add(f"it works in {repository}", widens_access=True)
 
     def _ask_about_path(self, question: _Question, named_path: NamedPath) -> None:
+        path, real_path = named_path.path, named_path.real_path
         for file in self._hidden.ignored:
-            if contains(file.path, named_path.real_path):
-                question.add(f"it names {named_path.path}, which {file.reason} hides from agents", widens_access=True)
+            if contains(file.path, real_path):
+                question.add(f"it names {path}, which {file.reason} hides from agents", widens_access=True)
                 # Make the whole hidden folder readable if it contains too many other entries to hide one by one.
-                still_hidden = (
-                    part.path
-                    for part in remaining_parts(file, (named_path.real_path,))
-                    if contains(part.path, named_path.real_path)
-                )
-                visible_path = next(still_hidden, named_path.real_path)
+                parts = remaining_parts(file, (real_path,))
+                visible_path = next((part.path for part in parts if contains(part.path, real_path)), real_path)
                 question.seen[visible_path] = None
                 question.lifted.ignored.add(visible_path)
                 break
-        in_scratch = (
-            self._has_bubblewrap
-            and contains(SCRATCH_NAME, named_path.path)
-            and not is_inside(named_path.real_path, self._roots)
-        )
-        exists = in_scratch or is_inside(named_path.real_path, self._roots) or os.path.lexists(named_path.path)
+        in_workspace = is_inside(real_path, self._roots)
+        in_scratch = self._has_bubblewrap and contains(SCRATCH_NAME, path) and not in_workspace
+        exists = in_scratch or in_workspace or os.path.lexists(path)
         if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
-            question.add(f"it names {named_path.path}: {reason}", widens_access=True)
+            question.add(f"it names {path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
-                question.writable[named_path.real_path] = None
+                question.writable[real_path] = None
             return
         # A command in the working view sees paths outside the workspace even without consent.
         is_shown = not self._is_reading and self._has_bubblewrap and not named_path.may_be_written
@@ -333,32 +309,29 @@ class _CommandPolicy:
             self._ask_about_outside(question, named_path)
 
     def _ask_about_outside(self, question: _Question, named_path: NamedPath) -> None:
-        if is_inside(named_path.real_path, question.writable):
+        name, real_path = named_path.path, named_path.real_path
+        if is_inside(real_path, question.writable):
             return
-        may_write, is_absent = named_path.may_be_written, not os.path.lexists(named_path.path)
+        may_write, is_absent = named_path.may_be_written, not os.path.lexists(name)
         can_be_written = may_write and self._paths.can_be_writable(named_path)
         if named_path.is_written and self._has_bubblewrap and (is_absent or not can_be_written):
             reason = "can never be made writable for a command" if not can_be_written else "does not exist"
-            question.refusal = f"it would write {named_path.path}, which is outside the workspace and {reason}"
+            question.refusal = f"it would write {name}, which is outside the workspace and {reason}"
             return
         if is_absent and not (may_write and named_path.is_new_work_tree):  # the word may not even be a path
             if may_write and self._has_bubblewrap:
-                remark = (
-                    "outside the workspace, approval covers only existing paths, so the command cannot create "
-                    f"{named_path.path}"
-                )
-                question.remarks[remark] = None
+                limit = "outside the workspace, approval covers only existing paths"
+                question.remarks[f"{limit}, so the command cannot create {name}"] = None
             return
-        # A trailing separator marks a folder to be created.
-        path = os.path.join(named_path.real_path, "") if is_absent else named_path.real_path
+        path = os.path.join(real_path, "") if is_absent else real_path  # a trailing separator: a folder to be created
         (question.writable if can_be_written else question.seen)[path] = None
-        if self._is_allowed_path(named_path.real_path, Access.WRITE if may_write else Access.READ):
+        if self._is_allowed_path(real_path, Access.WRITE if may_write else Access.READ):
             return
-        question.add(f"it names {named_path.path}, which is outside the workspace", widens_access=may_write)
+        question.add(f"it names {name}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
-        is_whole = os.path.dirname(named_path.real_path) == os.sep or contains(named_path.real_path, self._request.home)
-        if not (may_write or is_whole) and (literal := literal_path(named_path.real_path)) is not None:
-            question.grants[Grant(f"Read({literal})", f"reading {named_path.path}")] = None
+        is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
+        if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
+            question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
@@ -376,9 +349,8 @@ class _CommandPolicy:
         is_landlock = self._site.engine is Engine.LANDLOCK
         visible_paths = (*self._site.shown, *self._roots)
         if is_landlock and any(contains(path, self._request.home) for path in visible_paths):
-            question.add(
-                "it would see the home folder, where nothing can be hidden without bubblewrap", widens_access=True
-            )
+            reason = "it would see the home folder, where nothing can be hidden without bubblewrap"
+            question.add(reason, widens_access=True)
         real_paths = {
             named_path.real_path
             for named_path in self._paths.named_paths
@@ -397,9 +369,8 @@ class _CommandPolicy:
                 folders |= real_paths
         is_met = any(contains(folder, file.path) for folder in folders for file in self._hidden.unreadable)
         if is_met or (self._uses_git and self._stores):
-            question.add(
-                "it may read files that are hidden from commands, and no sandbox prevents that", widens_access=True
-            )
+            reason = "it may read files that are hidden from commands, and no sandbox prevents that"
+            question.add(reason, widens_access=True)
         if (is_hiding or self._rules.are_about_files) and (is_landlock or not self._text.is_literal):
             reason = "without bubblewrap, file rules apply only to paths written out in the command"
             question.add(reason, widens_access=True)
@@ -415,10 +386,7 @@ class _CommandPolicy:
             reasons = [self._text.doubt]
         elif self._all_read:  # the command only reads, so its output must be what needs consent
             outputs = (redirection for redirection in self._text.redirections if redirection.is_output)
-            if any(
-                redirection.target is None or self._paths.absolute(redirection.target, redirection.folder) is None
-                for redirection in outputs
-            ):
+            if any(self._paths.absolute(output.target, output.folder) is None for output in outputs):
                 reasons.append("the target of its output is known only when it runs")
             for named_path in self._paths.named_paths:
                 if named_path.is_written and named_path.path not in STREAMS:
@@ -439,27 +407,20 @@ class _CommandPolicy:
                 grants = self._grants(self._unlisted_commands)
         if len(grants) >= len(reasons):
             question.grants |= dict.fromkeys(grants)
-        if not question.reasons:
-            outside_paths = (
-                named_path.path
-                for named_path in self._paths.named_paths
-                if not is_inside(named_path.real_path, self._roots)
-            )
-            outside_path = next(filter(os.path.lexists, outside_paths), "")
-            default_reason = (
-                f"it names {outside_path}, which is outside the workspace"
-                if outside_path
-                else "it is not known to be read-only"
-            )
-            question.reasons |= dict.fromkeys(reasons or [default_reason])
+        if not (reasons or question.reasons):
+            named_paths = self._paths.named_paths
+            paths = (named_path.path for named_path in named_paths if not is_inside(named_path.real_path, self._roots))
+            reasons = ["it is not known to be read-only"]
+            if outside_path := next(filter(os.path.lexists, paths), ""):
+                reasons = [f"it names {outside_path}, which is outside the workspace"]
+        question.reasons = question.reasons or dict.fromkeys(reasons)
 
     @cached_property
     def _unlisted_commands(self) -> Sequence[SimpleCommand]:
         """The simple commands that neither a rule nor the short list allows."""
+        commands = self._text.commands
         return [
-            command
-            for command in self._text.commands
-            if not (self._allowing_rule(command) or is_on_short_list(command.words))
+            command for command in commands if not (self._allowing_rule(command) or is_on_short_list(command.words))
         ]
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
@@ -490,18 +451,15 @@ class _CommandPolicy:
             reason = "it needs the network, which commands may not use here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
         allowing = [self._allowing_rules.get(command) for command in network_commands] if self._needs is None else []
-        is_allowed = self._is_yolo or (
-            bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
-        )
+        are_about_network = bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
         if host_rules:
             problem = "cannot be applied to the hosts that a command contacts"
             question.add(f"it needs the network, but the {host_rules[0]} {problem}", host_rules[0].source)
-        elif not is_allowed and not question.reasons:
+        elif not (self._is_yolo or are_about_network or question.reasons):
             question.add("it needs the network")
             if self._needs is None:
-                question.grants |= dict.fromkeys(
-                    self._grants([*dict.fromkeys((*self._unlisted_commands, *network_commands))])
-                )
+                commands = dict.fromkeys((*self._unlisted_commands, *network_commands))
+                question.grants |= dict.fromkeys(self._grants([*commands]))
         return Network.HOST
 
     def _view(self, network: Network, question: _Question) -> CommandView:
@@ -566,11 +524,23 @@ class _CommandPolicy:
         # Consent for a git command includes the history that the repository stores.
         hides = is_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
-        return replace(
-            view,
-            restrictions=_restrictions(self._hidden, self._request, view, lifted, stores),
-            current_restrictions=partial(_current_restrictions, self._request, view, lifted, stores),
+        restrict = partial(
+            restrictions, roots=self._roots, kind=view.kind, stores=stores, lifted=lifted, is_asked=view.is_asked
         )
+        request = self._request
+
+        def current_restrictions() -> FileRestrictions:
+            rules = request.rules_now()
+            hidden_files = request.hidden_files(rules)
+            if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):
+                raise ExecutionDeniedError(
+                    "The command was not run: rules hide files from it, but that cannot be enforced: "
+                    f"{hidden_files.problem}. Try again; if it keeps failing, tell the user."
+                )
+            return restrict(hidden_files, rules)
+
+        restrictions_now = restrict(self._hidden, self._rules)
+        return replace(view, restrictions=restrictions_now, current_restrictions=current_restrictions)
 
     # The meaning of the command's words
 
@@ -623,9 +593,7 @@ class _CommandPolicy:
         """Return True if no redirection writes to a path for which consent is needed."""
         may_edit = self._request.mode is ApprovalMode.AUTO_EDIT
         for redirection in (redirection for redirection in self._text.redirections if redirection.is_output):
-            path = (
-                self._paths.absolute(redirection.target, redirection.folder) if redirection.target is not None else None
-            )
+            path = self._paths.absolute(redirection.target, redirection.folder)
             if path in STREAMS:
                 continue
             if path is None or not self._has_bubblewrap:
@@ -646,10 +614,9 @@ class _CommandPolicy:
         if self._text.doubt or self._text.may_run_more:
             bare = next((rule for rule in self._rules.allow if rule.specifier is None and rule.fits_command("")), None)
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
-        rules_by_command = {
-            command: rule for command in self._text.commands if (rule := self._allowing_rule(command)) is not None
-        }
-        rest = [command for command in self._text.commands if command not in rules_by_command]
+        commands = self._text.commands
+        rules_by_command = {command: rule for command in commands if (rule := self._allowing_rule(command)) is not None}
+        rest = [command for command in commands if command not in rules_by_command]
         if rest and not self._writes_freely():  # short-listed commands must not write anything without consent
             return {}
         return rules_by_command if rules_by_command and all(is_on_short_list(command.words) for command in rest) else {}
@@ -670,26 +637,20 @@ class _CommandPolicy:
 
     @cached_property
     def _hidden(self) -> HiddenFiles:
-        return self._request.hidden_files()
+        return self._request.hidden_files(self._rules)
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
         return self._request.scanner.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named_path: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules that apply to a named path.
-
-        A rule that asks also applies if it covers everything in a named folder.
-        """
+        """Yield the file rules about a named path. A rule that asks also applies if it covers a whole named folder."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named_path.may_be_written if is_asking else named_path.is_written
             is_about = rule.governs(Access.READ) or (is_changed and rule.governs(Access.WRITE))
-            paths = (
-                named_path.path,
-                named_path.real_path,
-                *([os.path.join(named_path.real_path, ANY_NAME)] if is_asking else ()),
-            )
+            paths = [named_path.path, named_path.real_path]
+            paths += [os.path.join(named_path.real_path, ANY_NAME)] if is_asking else []
             if rule.specifier is not None and is_about and rule.fits_path(paths, self._roots):
                 yield rule
 
@@ -757,35 +718,3 @@ def _literal_words(rule: Rule) -> Words:
     """Return the words of a command rule before its first star."""
     pattern = rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) else ""
     return tuple(pattern.partition(ANYTHING)[0].split())
-
-
-def _current_restrictions(
-    request: PolicyRequest, view: CommandView, lifted: LiftedLimits, stores: Sequence[str]
-) -> FileRestrictions:
-    """Return what file rules and agent-ignore files now deny to a command that is about to start in a view."""
-    request = replace(request, rules=request.rules_now())
-    hidden_files = request.hidden_files()
-    if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):
-        raise ExecutionDeniedError(
-            f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden_files.problem}. "
-            "Try again; if it keeps failing, tell the user."
-        )
-    return _restrictions(hidden_files, request, view, lifted, stores)
-
-
-def _restrictions(
-    hidden_files: HiddenFiles,
-    request: PolicyRequest,
-    view: CommandView,
-    lifted: LiftedLimits,
-    stores: Sequence[str],
-) -> FileRestrictions:
-    file_restrictions = restrictions(
-        hidden_files,
-        view.kind,
-        lifted=lifted,
-        is_asked=view.is_asked,
-        rules=request.rules,
-        workspace=request.workspace,
-    )
-    return with_stored(file_restrictions, stores)

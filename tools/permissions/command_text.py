@@ -1,8 +1,7 @@
 """Uses a bash grammar to parse a shell command into its simple commands, at any depth.
 
 Nothing is expanded: a word whose value depends on an expansion is unknown. Options are interpreted only if another
-command may follow them, as with `env` and `sh -c`. The words decide which rules apply and what a person is asked. The
-view limits what the command can do, even if its words were misunderstood.
+command may follow them, as with `env` and `sh -c`.
 
 The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
 as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different
@@ -305,9 +304,8 @@ class _Reader:
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         for program_words in programs_run_by(known_words, loosely=True):
-            self._check_program(
-                basename(program_words[0] or "") if program_words else "", tuple(word or "\0" for word in program_words)
-            )
+            program = basename(program_words[0] or "") if program_words else ""
+            self._check_program(program, tuple(word or "\0" for word in program_words))
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -331,11 +329,7 @@ class _Reader:
         self._words_after_redirection[command.id] = words + self._words_after_redirection.get(command.id, [])
 
     def _known_beginning(self, node: Node) -> str:
-        """Return a literal word. For any other word, return its known beginning and a NUL.
-
-        For a variable, the known beginning is the last value that the text assigns to it, or empty if that value is not
-        literal.
-        """
+        """Return a literal word, or else the known beginning (of a variable, its last literal value) and a NUL."""
         text = literal(node)
         if text is not None:
             return text
@@ -355,35 +349,32 @@ class _Reader:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _OPAQUE_BUILTINS:
             self._doubt(f"'{name}' runs text as code or changes the meaning of names")
-        text = ""
+        text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
             self.texts += [text] if text and "\0" not in text else []
-        if "\0" in text or text[:1] == "-" or (not text and _evaluates(name, words[1:])):
-            self.result.may_run_more = True
-        for word in words[1:] if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
+        # Whether the program may run something that its arguments do not show
+        if text:
+            runs_more = "\0" in text or text[0] == "-"
+        elif name in SHELLS or name in ("source", "."):
+            is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
+            # The script may be unknown, or be provided by the command itself.
+            file = next((word for word in arguments if not word.startswith("-")), "\0")
+            is_unknown = "\0" in file or file.startswith(_PROVIDED_FOLDERS)
+            runs_more = not is_about_shell and (is_unknown or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments)))
+        elif name in _NAMING_BUILTINS:
+            runs_more = any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
+        elif name in _NAMING_OPTIONS:
+            options = _NAMING_OPTIONS[name].split()
+            runs_more = any(
+                word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
+                for word, next_word in pairwise((*arguments, ""))
+            )
+        else:
+            runs_more = name == "let"
+        self.result.may_run_more = self.result.may_run_more or runs_more
+        for word in arguments if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
             self._doubt_if_sensitive(word)
-
-
-def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Return True if a shell or builtin may run something that its arguments do not show."""
-    if name in SHELLS or name in ("source", "."):
-        if len(arguments) == 1 and arguments[0].startswith("--"):
-            return False  # `--version`, for example, only prints information about the shell
-        # The script may be unknown, or be provided by the command itself.
-        file = next((word for word in arguments if not word.startswith("-")), "\0")
-        return (
-            "\0" in file or file.startswith(_PROVIDED_FOLDERS) or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments))
-        )
-    if name in _NAMING_BUILTINS:
-        return any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
-    if name in _NAMING_OPTIONS:
-        options = _NAMING_OPTIONS[name].split()
-        return any(
-            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
-            for word, next_word in pairwise((*arguments, ""))
-        )
-    return name == "let"
 
 
 def _source(node: Node) -> str:
@@ -412,9 +403,8 @@ def literal(node: Node) -> str | None:
             if source == "{}":
                 return source
             parts = [literal(child) for child in node.children]
-            if None in parts or any(child.type == "word" and _source(child) in "{}" for child in node.children):
-                return None
-            return "".join(part for part in parts if part is not None)
+            has_brace = any(child.type == "word" and _source(child) in "{}" for child in node.children)
+            return None if None in parts or has_brace else "".join(filter(None, parts))
         case _ if not node.children and not node.is_named:
             return source  # a keyword in place of a program, such as `export`, `unset` or `[[`
         case _:
@@ -491,11 +481,8 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             is_keyword = kind.isalpha() or kind in _KEYWORDS
             if text.strip(b" \t") != kind.encode() or (kind == "$" and _byte_after(node, source).strip(b" \t\n;|&)")):
                 return False
-            if (
-                is_keyword
-                and not {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
-                <= _KEYWORD_NEIGHBOURS
-            ):
+            neighbours = {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
+            if is_keyword and not neighbours <= _KEYWORD_NEIGHBOURS:
                 return False
             continue
         if kind in _TEXT_PATTERNS:
@@ -571,10 +558,7 @@ def _byte_after(node: Node, source: bytes) -> bytes:
 
 
 def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes in a here-document, and those after its delimiter on the same line.
-
-    Returns `None` if bash may end the here-document elsewhere.
-    """
+    """Return the nodes in a here-document and beside its delimiter, or `None` if bash may end it elsewhere."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None

@@ -11,10 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 
-from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
@@ -43,24 +41,15 @@ _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=",
 # `git rev-list --objects` is faster than `git log --name-only`, and includes merges. It lists each object once, so if
 # the same content has several names, a hidden name may be missed.
 _LIST_COMMAND = (
-    "rev-list",
-    "--objects",
-    "--all",
-    "--reflog",
-    "--indexed-objects",
-    "--missing=allow-any",
-    "--ignore-missing",
-)
+    "rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing",
+)  # fmt: skip
 _OBJECT_ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
 MAX_IDS = 2_000  # maximum object ids in a repository's files, such as refs and `FETCH_HEAD`
 MAX_ID_BYTES = 256 * 1024  # bytes to read of each such file
 
 
 def store_of(folder: str) -> str | None:
-    """Return the real path of the folder where git stores a work tree's data, or `None`.
-
-    A bare repository is its own store.
-    """
+    """Return the real path of the folder with a work tree's data, or `None`. A bare repository is its own store."""
     exclude = exclude_file(folder)  # `info/exclude`, which is in the store even for linked worktrees
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
@@ -88,11 +77,6 @@ def stored_in(store: str) -> Iterator[str]:
             if os.path.lexists(path := os.path.join(folder, name)):
                 yield path
     yield from object_folders([store])
-
-
-def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
-    """Add to the masked paths the files and folders in which these repositories store content."""
-    return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:
@@ -127,12 +111,9 @@ class GitStores:
     ) -> bool:
         """Return True if a repository stores hidden files, or if this cannot be determined.
 
-        Args:
-            store: The repository, as returned by `store_of`.
-            roots: Real paths of the workspace folders. A git program in these folders is never run.
-            query: What `is_any_hidden` depends on. A cached result is used only if it was cached for an equal `query`.
-            is_any_hidden: Returns True if any of the given paths, relative to the top of the work tree, is hidden.
-            default: The result if git is not installed.
+        A git program in the workspace folders `roots` is never run. If git is not installed, the result is `default`.
+        `is_any_hidden` returns True if any of some paths, relative to the top of the work tree, is hidden. A cached
+        result is used only if it was cached for an equal `query`, which is what `is_any_hidden` depends on.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
         if git is None:
@@ -150,10 +131,7 @@ class GitStores:
 
 
 def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
-    """Return all file names stored in a repository, or `None` if unknown.
-
-    Includes names reachable from the object ids at the starts of lines in the files `paths`, such as `FETCH_HEAD`.
-    """
+    """Return all names stored in a repository, also those reachable from ids in the files `paths`, or `None`."""
     ids: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as file:

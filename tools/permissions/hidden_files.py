@@ -21,7 +21,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tools.contract.command_views import FileRestrictions, ViewKind
@@ -39,7 +39,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
+from tools.permissions.git_store import GitStores, store_of, stored_in, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
@@ -119,11 +119,7 @@ class _Pattern(NamedTuple):
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def components_after(self, number: int) -> tuple[str, ...]:
-        """Return the components of the pattern after the first `number` components.
-
-        If the last of the omitted components is `**`, the result begins with this `**`, because it may match further
-        components.
-        """
+        """Return the components after the first `number`, and before them a `**` that may match further components."""
         return self.components[number - (number > 0 and self.components[number - 1] == "**") :]
 
 
@@ -158,10 +154,7 @@ class _FolderRules(NamedTuple):
 
 
 class _Patterns:
-    """The rules for a walk.
-
-    Almost no name matches any rule, so the rules of each group are first tested together, if possible.
-    """
+    """The rules for a walk. Few names match any, so the rules of each group are first tested together if possible."""
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0
@@ -183,11 +176,7 @@ class _Patterns:
     def matching(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
     ) -> Mapping[str, Sequence[_Pattern]]:
-        """Return the patterns that match entries of a folder, keyed by the entry's name.
-
-        Each entry is tested as if it were a folder, as in `Rule.fits_path`. If `by_path_only` is true, rules about
-        names are skipped.
-        """
+        """Return the patterns that match entries of a folder, keyed by name. Each entry is tested as a folder."""
         matches: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
         texts = [*map(bytes_text, names)] if self._groups else []
@@ -217,10 +206,7 @@ class _Patterns:
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the deny and ask rules with path patterns, prepared for scans.
-
-    The rules about reading come before those about changing; in both groups, deny rules come before ask rules.
-    """
+    """Return the deny and ask rules with path patterns: reading before changing, and in each group deny rules first."""
     patterns: list[_Pattern] = []
     for access, deny_bit, ask_bit in (
         (Access.READ, _DENIED, _ASKED),
@@ -421,11 +407,7 @@ class _Walk:
     def _hidden_in(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
-        """Return what is hidden in a folder.
-
-        Also return, for each hidden entry, the kinds of results for which the entry need not be searched, keyed by the
-        entry's name.
-        """
+        """Return what is hidden in a folder, and the covered kinds of results of hidden entries, keyed by name."""
         hidden_entries: list[tuple[int, HiddenFile]] = []
         covered_bits: dict[str, int] = {}
         for name, by_bit in self._hiding_rules(place, scope, names, folders).items():
@@ -461,12 +443,11 @@ class _Walk:
             by_bit = hiding.setdefault(name, {})
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
-        for name in names if scope is not None and scope.agent else ():
-            file = scope.deciding_file(name, is_folder=name in folders) if scope is not None else None
-            if file is not None:
-                ignore_file = shown_below(self._top, file.path)
-                hidden_file = HiddenFile(os.path.join(place.path, name), False, ignore_file)
-                hiding.setdefault(name, {})[_IGNORED] = hidden_file
+        if scope is not None and scope.agent:
+            for name in names:
+                if (file := scope.deciding_file(name, is_folder=name in folders)) is not None:
+                    hidden_file = HiddenFile(os.path.join(place.path, name), False, shown_below(self._top, file.path))
+                    hiding.setdefault(name, {})[_IGNORED] = hidden_file
         return hiding
 
 
@@ -521,11 +502,7 @@ class _RuleTree:
         return scan.result()
 
     def _scan_target(self, rule_path: str, real: str, leads: _Leads, scan: _Scan) -> None:
-        """Scan a file or folder whose path matches the leading components of patterns.
-
-        The file or folder (`real`) is outside the workspace, or is the target of a symlink. Rules refer to it by
-        `rule_path`. The results are added to `scan`.
-        """
+        """Scan a file or folder to which leading components of patterns lead. Rules refer to it by `rule_path`."""
         # If the real path is in the workspace, and the same leading components of the same patterns match it, the scan
         # of the workspace finds the same results there.
         if is_inside(real, self.roots) and leads <= self._all_patterns.leading(real):
@@ -547,10 +524,7 @@ class _RuleTree:
             walk.go(scan, _Place(real, None, 0, depth=depth))
 
     def hides_any(self, hidden_files: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
-
-        `hidden_files` are the results of the scan. The paths are relative to `top`, the top folder of a work tree.
-        """
+        """Return True if a rule or agent-ignore file hides any of these paths below `top`, even one that is missing."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READ_BITS]
         hidden_paths = {file.path for file in hidden_files.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
@@ -611,11 +585,7 @@ class HiddenFileScanner:
         return tree.scan() if tree is not None else HiddenFiles()
 
     def stores_hidden(self, workspace: Workspace, hidden_files: HiddenFiles, rules: Rules) -> tuple[str, ...]:
-        """Return the real paths of the repository data folders in which hidden files are stored. Blocking.
-
-        Checks the repositories around and inside the workspace folders. The result includes repositories that cannot be
-        checked.
-        """
+        """Return the real paths of the repositories that store hidden files, or that cannot be checked. Blocking."""
         tree = self._tree(workspace, rules)
         # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk, because
         # agent-ignore files mostly name build output, which is not committed.
@@ -662,18 +632,18 @@ class LiftedLimits:
 
 def restrictions(
     hidden_files: HiddenFiles,
+    rules: Rules,
+    roots: Sequence[str],
     kind: ViewKind,
+    stores: Sequence[str],
     *,
     lifted: LiftedLimits,
     is_asked: bool,
-    rules: Rules,
-    workspace: Workspace,
 ) -> FileRestrictions:
     """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    `is_asked` is true if the user was asked about the command.
+    The content of the repositories `stores` is masked too. `is_asked` is true if the user was asked about the command.
     """
-    roots = workspace.roots
     masked_files = [
         *hidden_files.denied,
         *(part for file in hidden_files.asked for part in remaining_parts(file, lifted.asked)),
@@ -700,7 +670,7 @@ def restrictions(
         while root is not None and root not in (path, path := os.path.dirname(path)) and path not in pinned_folders:
             pinned_folders[path] = None
     return FileRestrictions(
-        masked=masks,
+        masked=(*masks, *chain.from_iterable(map(stored_in, stores))),
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
         pinned=tuple(folder for folder in pinned_folders if folder not in mounts),
         why={file.path: file.reason for file in (*masked_files, *read_only)}

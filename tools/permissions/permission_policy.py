@@ -62,10 +62,7 @@ class Rights:
     prefix: str = ""  # what the token's issuer puts before each scope
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
-
-        Empty if the token lacks no scope that the tool needs.
-        """
+        """Return the scope that a tool needs but the token lacks, with the issuer's prefix, or an empty string."""
         if self.scopes is None:
             return ""
         if tool.server:
@@ -133,24 +130,19 @@ class PermissionPolicy:
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
-        """Switch a tool on or off until the server stops.
-
-        If it is on, the rules and the profile decide whether it is offered.
-        """
+        """Switch a tool on or off until the server stops. If on, the rules and the profile decide if it is offered."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
         self.rules = replace(self.rules)  # invalidates the caches for the old rules
 
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
         """Return the decision on a tool that is not offered to a client, or `None` if it is offered."""
         if scope := rights.missing_scope(tool):
-            return Permission(
-                Verdict.DENY, f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}", way_out=_NEW_LOGIN
-            )
+            reason = f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}"
+            return Permission(Verdict.DENY, reason, way_out=_NEW_LOGIN)
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
             return Permission(Verdict.DENY, f"{tool.name} is switched off on the dashboard", setting="its switch there")
-        core_rules, include_rules = rules.core, rules.included
-        if include_rules is not None and not any(rule.names_tool(tool) for rule in include_rules):
+        if rules.included is not None and not any(rule.names_tool(tool) for rule in rules.included):
             setting = rules.include_setting
             reason = f"{tool.name} is turned off, because {setting} does not include it"
             return Permission(Verdict.DENY, reason, setting=setting)
@@ -158,11 +150,10 @@ class PermissionPolicy:
             if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
                 reason = f"{tool.name} is turned off, because it is not in the profile {profile} ({setting})"
                 return Permission(Verdict.DENY, reason, setting=setting)
-        if core_rules and tool.is_builtin and not any(rule.names_tool(tool) for rule in core_rules):
-            return Permission(
-                Verdict.DENY, f"{tool.name} is turned off, because {CORE} does not include it", setting=CORE
-            )
-        rule = next((rule for rule in rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
+        if rules.core and tool.is_builtin and not any(rule.names_tool(tool) for rule in rules.core):
+            reason = f"{tool.name} is turned off, because {CORE} does not include it"
+            return Permission(Verdict.DENY, reason, setting=CORE)
+        rule = next((rule for rule in rules.deny if rule.specifier is None and rule.names_tool(tool)), None)
         if rule is None:
             return None
         return Permission(Verdict.DENY, f"{tool.name} is turned off by the {rule}", setting=rule.source)
@@ -172,7 +163,7 @@ class PermissionPolicy:
         if scope := rights.missing_for_server(server):
             return f"The server {server} needs the scope {scope}, {_MISSING_SCOPE}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
-        rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
+        rule = next((rule for rule in deny if rule.specifier is None and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
@@ -189,12 +180,10 @@ class PermissionPolicy:
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
             # Plan mode may allow a command because of its effect, and an edit because of its path.
-            may_run = tool.kind is ToolKind.EXECUTE or (
-                tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
-            )
-            permission = None if may_run else PLAN_MODE
+            may_edit = tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
+            permission = None if may_edit or tool.kind is ToolKind.EXECUTE else PLAN_MODE
         if permission is None:
-            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if not rule.is_of_every_call)
+            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if rule.specifier is not None)
             depends = tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH)
             if depends or any(rule.names_tool(tool) for rule in of_some_calls):
                 return None, False
@@ -204,10 +193,7 @@ class PermissionPolicy:
         return permission, True
 
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
-        """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects.
-
-        Pass no subjects if `judge_alone` finds that they do not matter.
-        """
+        """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects."""
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is None:
             return next(self._decisions(request, subjects), None)
@@ -216,19 +202,12 @@ class PermissionPolicy:
         from tools.permissions.hidden_files import HiddenFileScanner  # noqa: PLC0415
 
         self._scanner = self._scanner or HiddenFileScanner()
-        return judge_command(
-            PolicyRequest(
-                command,
-                self.rules_of(request.rights, request.grants),
-                request.mode,
-                request.workspace,
-                self.guarded,
-                self._scanner,
-                self.home,
-                partial(self.rules_of, request.rights, request.grants),
-                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
-            )
+        rules_now = partial(self.rules_of, request.rights, request.grants)
+        is_sandboxed = self.sandboxed_commands or SANDBOXED in request.grants
+        command_request = PolicyRequest(
+            command, rules_now, request.mode, request.workspace, self.guarded, self._scanner, self.home, is_sandboxed
         )
+        return judge_command(command_request)
 
     def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
         """Return the decision on a call that neither rules nor modes decide."""
@@ -247,16 +226,15 @@ class PermissionPolicy:
             rule
             for rule in rules.strict
             if rule.names_tool(tool)
-            and (rule.is_of_every_call or any(_applies(rule, subject, workspace) for subject in subjects))
+            and (rule.specifier is None or any(_applies(rule, subject, workspace) for subject in subjects))
         ]
         for rule in matching_rules:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
         # Files in the client's `/tmp` may be changed even in plan mode, because programs outside the sandbox do not use
         # them, and they do not outlive the client.
-        is_scratch = bool(subjects) and all(
-            isinstance(subject, PathSubject) and subject.in_scratch for subject in subjects
-        )
+        in_scratch = [isinstance(subject, PathSubject) and subject.in_scratch for subject in subjects]
+        is_scratch = bool(subjects) and all(in_scratch)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
         for rule in matching_rules:
@@ -270,7 +248,7 @@ class PermissionPolicy:
             yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
             if rule.allows_tool(tool) and (
-                rule.is_of_every_call or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
+                rule.specifier is None or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
             ):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
@@ -288,16 +266,15 @@ class PermissionPolicy:
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_reached = workspace.holds(subject.path)  # outside the workspace, tools change only the user's own memory
-            location = workspace.at(subject.path) if is_reached else None
+            # Outside the workspace, tools change only the user's own memory.
+            location = workspace.at(subject.path) if workspace.holds(subject.path) else None
             display_path = subject.path if location is None else location.relative
             guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.unresolved_path))
+            reason = guarded_reason
             if subject.in_scratch:
                 reason = why_protected(display_path)
-            else:
-                reason = guarded_reason or (
-                    why_protected_at(location.path, location.root) if location is not None else None
-                )
+            elif reason is None and location is not None:
+                reason = why_protected_at(location.path, location.root)
             if reason is not None:
                 message = f"'{display_path}' can be changed only with consent: {reason}"
                 yield Permission(Verdict.ASK, message, no_rule_allows=True, is_guarded=guarded_reason is not None)
@@ -307,23 +284,18 @@ class PermissionPolicy:
 
         The reason is empty if they can be. Blocking.
         """
-        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileScanner, LiftedLimits, restrictions  # noqa: PLC0415
 
         self._scanner = scanner = self._scanner or HiddenFileScanner()
         rules = self.rules_of(rights)
         hidden_files = scanner.scan(workspace, rules)
-        file_restrictions = restrictions(
-            hidden_files, ViewKind.READING, lifted=LiftedLimits(), is_asked=False, rules=rules, workspace=workspace
-        )
-        stores = scanner.stores_hidden(workspace, hidden_files, rules) if file_restrictions.masked else ()
-        return with_stored(file_restrictions, stores), hidden_files.problem
+        stores = scanner.stores_hidden(workspace, hidden_files, rules) if hidden_files.unreadable else ()
+        return restrictions(
+            hidden_files, rules, workspace.roots, ViewKind.READING, stores, lifted=LiftedLimits(), is_asked=False
+        ), hidden_files.problem
 
     def rules_of(self, rights: Rights, grants: Sequence[str] = ()) -> Rules:
-        """Return the rules for a client: the operator's, those of its token, and its grants.
-
-        Returns the same object until one of the three changes.
-        """
+        """Return the rules of the operator, the token and the grants; the same object until one of these changes."""
         if not grants and rights is ALL_RIGHTS:  # the usual case
             return self.rules
         key = tuple(grants), rights

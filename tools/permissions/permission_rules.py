@@ -20,6 +20,7 @@ ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters in patterns
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
 _BLANKS = " \t"  # removed from both ends of a pattern; other whitespace may be part of a name
+_TRAILING_BLANK = re.compile(r"[ \t](?=[ \t]*\Z)")
 _CACHE_NS = 50_000_000  # nanoseconds for which symlink targets are cached, because a search checks every file
 
 
@@ -28,10 +29,7 @@ class MalformedRuleError(ValueError):
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Return True if `text` matches `pattern`, in which `*` stands for any text, even an empty string.
-
-    Takes linear time.
-    """
+    """Return True if `text` matches `pattern`, in which `*` stands for any text, even none. Takes linear time."""
     first, *pieces = pattern.split(ANYTHING)
     if not pieces:
         return text == pattern
@@ -119,10 +117,7 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Parse the path pattern of a rule.
-
-    In a rule that denies or asks (`forbids`), a pattern without a slash also matches outside the workspace.
-    """
+    """Parse the path pattern of a rule, which denies or asks if `forbids` is true."""
     pattern, base = text.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -151,10 +146,8 @@ def literal_path(path: str) -> str | None:
     """Return the pattern for exactly this absolute path and everything under it, or `None` if none can express it."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
-    pattern = _SPECIAL.sub(r"\\\g<0>", path)
-    bare = pattern.rstrip(_BLANKS)
     # Trailing blanks are put in brackets; otherwise they would be removed from the pattern.
-    return f"/{bare}{''.join(f'[{blank}]' for blank in pattern[len(bare) :])}" if path != os.sep else "//**"
+    return "/" + _TRAILING_BLANK.sub(r"[\g<0>]", _SPECIAL.sub(r"\\\g<0>", path)) if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +191,10 @@ class Rule:
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
-        """Return True if the rule names a tool.
+        """Return True if the rule names the tool that has these names in rules, its own name first.
 
         In an allow rule, an ambiguous name has a single meaning. In any other rule, it has every possible meaning.
-
-        Args:
-            names: The tool's names in rules, its own name first.
-            loose: Further names, which may later belong to another tool. Allow rules ignore them.
+        Allow rules ignore the names in `loose`, which may later belong to another tool.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
@@ -222,10 +212,6 @@ class Rule:
         """Return True if the rule names a tool and counts as consent to everything that the tool does."""
         is_of_group = len(self.tools) > 1 and ANYTHING not in self.name
         return self.names_tool(tool) and not (is_of_group and tool.name in tool_names.STARTING)
-
-    @property
-    def is_of_every_call(self) -> bool:
-        return self.specifier is None
 
     @property
     def is_about_commands(self) -> bool:
@@ -263,14 +249,12 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
     if not name or any(character.isspace() for character in name):
         raise MalformedRuleError("a rule must be Name or Name(specifier), such as Read or Bash(git log *)")
     if parenthesis and not rest.endswith(")"):
-        raise MalformedRuleError(
-            "its parenthesis is not closed at the end; close it, and write nothing after the closing parenthesis"
-        )
+        problem = "its parenthesis is not closed at the end"
+        raise MalformedRuleError(f"{problem}; close it, and write nothing after the closing parenthesis")
     rule_name = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
     if ANYTHING in rule_name:
-        tools = frozenset(
-            tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(rule_name, tool)
-        )
+        known_tools = frozenset[str]().union(*tool_names.GROUPS.values())
+        tools = frozenset(tool for tool in known_tools if fits_wildcards(rule_name, tool))
     else:
         tools = tool_names.GROUPS.get(rule_name) or frozenset({canonical(rule_name)})
     specifier_text = rest[:-1].strip(_BLANKS) if parenthesis else ""
@@ -338,18 +322,14 @@ class Rules:
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """Return a function that finds the rule that hides a path in a workspace.
-
-    Returns `None` if no deny or ask rule about reading has a path pattern. Used for searches, which show lines of files
-    without asking the user.
-    """
+    """Return a function that finds the rule that hides a path from searches, or `None` if no rule may hide one."""
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
 
 def rule_of_all_reading(rules: Rules) -> str:
     """Return the rule that denies all reading or asks about it, or an empty string."""
-    return next((str(r) for r in rules.strict if r.tools >= tool_names.READING and r.is_of_every_call), "")
+    return next((str(r) for r in rules.strict if r.tools >= tool_names.READING and r.specifier is None), "")
 
 
 def read_rules(
@@ -395,11 +375,6 @@ def read_rules(
             include_rules.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")
-    return Rules(
-        tuple(rules_by_verdict[Verdict.DENY]),
-        tuple(rules_by_verdict[Verdict.ASK]),
-        tuple(rules_by_verdict[Verdict.ALLOW]),
-        tuple(core),
-        tuple(include_rules) if lists.get(INCLUDE) else None,
-        (flags or {}).get(INCLUDE, INCLUDE),
-    ), warnings
+    deny, ask, allow = (tuple(rules_by_verdict[verdict]) for verdict in (Verdict.DENY, Verdict.ASK, Verdict.ALLOW))
+    included = tuple(include_rules) if lists.get(INCLUDE) else None
+    return Rules(deny, ask, allow, tuple(core), included, (flags or {}).get(INCLUDE, INCLUDE)), warnings

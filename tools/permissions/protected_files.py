@@ -124,10 +124,7 @@ _SHORT_NAMES = {"git~1": REPOSITORY}  # the 8.3 short name of `.git` on Windows
 
 @lru_cache(1_024)  # most names are checked repeatedly, such as those of parent folders
 def folded(name: str) -> str:
-    """Normalise a name as lenient file systems do.
-
-    Ignores case, invisible characters, NTFS streams, and dots and spaces at the end.
-    """
+    """Fold a name as lenient file systems do: case, invisible characters, NTFS streams, dots and spaces at the end."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     bare = visible.partition(":")[0].rstrip(". ")
@@ -176,7 +173,6 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
 
 _REASON = "it is or contains this server's settings, trust record, lock file, audit log or stored data"
 _NOT_HELD = "the sandbox cannot protect this server's own settings or log, because {} {}"
-_FoldedPath = tuple[str, ...]  # the components of a path, in the form in which lenient file systems compare them
 
 
 class GuardedPaths:
@@ -253,7 +249,8 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _folded_path(path: str) -> _FoldedPath:
+def _folded_path(path: str) -> tuple[str, ...]:
+    """Return the components of a path, in the form in which lenient file systems compare them."""
     anchor, names = _split(path)
     return (anchor.casefold(), *(folded(name) or name for name in names))
 

@@ -90,16 +90,11 @@ def work_tree_above(folder: str) -> str | None:
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
-    """Return why writing a path in a workspace needs consent, or `None`. Blocking.
+    """Return why writing an absolute path in the workspace folder `root` needs consent, or `None`. Blocking.
 
     The names of the folders above the workspace are also checked, up to the top folder of the work tree that contains
-    the workspace. If there is no such work tree, the names of all parent folders are checked.
-
-    Args:
-        path: The absolute path.
-        root: The workspace folder that contains it.
-        is_written: Whether the path is certain to be written. Only then does a write that could turn a folder into a
-            repository also need consent.
+    the workspace. If there is no such work tree, the names of all parent folders are checked. If the path is certain to
+    be written (`is_written`), a write that could turn a folder into a repository also needs consent.
     """
     top = work_tree_above(root)
     reason = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))

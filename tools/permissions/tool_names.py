@@ -57,10 +57,7 @@ _CLAUDE, _GEMINI = "mcp__", "mcp_"
 
 
 def names_of_upstream_tool(server: str, tool: str) -> tuple[str, ...]:
-    """Return an upstream tool's names in rules.
-
-    These are this server's name for it, that of Claude Code and Qwen Code, and that of Gemini CLI.
-    """
+    """Return an upstream tool's names in rules: this server's, that of Claude Code and Qwen Code, and Gemini CLI's."""
     return f"{server}{BETWEEN}{tool}", f"{_CLAUDE}{server}{BETWEEN}{tool}", f"{_GEMINI}{server}_{tool}"
 
 
@@ -96,10 +93,7 @@ def one_meaning(name: str) -> str:
 
 
 def rule_for(name: str) -> str:
-    """Return the name to write in an allow rule for the tool published as `name`.
-
-    `name` may be `server__*`, which stands for all tools of a server.
-    """
+    """Return an allow rule's name for the tool published as `name`, or for all tools of a server (`server__*`)."""
     return f"{_CLAUDE}{name}" if name.startswith(_GEMINI) else name
 
 

@@ -276,7 +276,7 @@ class StdinWriter:
         self._lines.put(to_json(fields_of(message), inf_nan_mode="null"))
 
     async def flush(self) -> None:
-        await self._lines.wait_empty()
+        await self._lines.empty.wait()
 
     def close(self) -> None:
         """Close the descriptor, so that the upstream reaches the end of its input."""

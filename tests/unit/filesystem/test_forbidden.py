@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.limits import AbortSignal

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.tables import each_of
-from tools.builtin.edit import EditTool
+from tools.builtin.edit import EditTool, WriteFileTool
 from tools.builtin.read_file import ReadFileTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult, package

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.find_files import GlobTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GlobTool, GrepTool
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline

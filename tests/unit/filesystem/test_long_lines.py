@@ -11,7 +11,7 @@ import pytest
 
 from tests.tables import each_of
 from tests.variants import one_in
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GrepTool
 from tools.builtin.read_file import ReadFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from tests.tables import all_cases
-from tools.builtin.edit import EditTool
-from tools.builtin.find_files import GlobTool, LSTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.edit import EditTool, WriteFileTool
+from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType

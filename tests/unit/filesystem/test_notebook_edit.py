@@ -14,7 +14,7 @@ import pytest
 
 from tests.tables import all_cases, each_of
 from tools.builtin.edit import EditTool, NotebookEditTool
-from tools.builtin.grep_search import GrepTool
+from tools.builtin.find_files import GrepTool
 from tools.builtin.read_file import ReadFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation

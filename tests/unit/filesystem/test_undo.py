@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from tools.builtin.edit import EditTool
+from tools.builtin.edit import EditTool, WriteFileTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool, ClientState, Services, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType

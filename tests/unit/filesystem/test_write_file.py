@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tools.builtin.edit import WriteFileTool
 from tools.builtin.read_file import ReadFileTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType

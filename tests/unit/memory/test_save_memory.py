@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.memory.memories import asked_about, save, told
+from tools.builtin.edit import WriteFileTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
-from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner

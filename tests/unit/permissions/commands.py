@@ -36,9 +36,7 @@ def judge(
     site = site or CommandSite(Engine.BUBBLEWRAP)
     subject = CommandSubject(command, str(root), site, needs, is_background)
     workspace, scanner = Workspace([str(root)]), HiddenFileScanner()
-    request = PolicyRequest(
-        subject, rules, mode, workspace, GuardedPaths(), scanner, str(home), lambda: rules, is_sandboxed
-    )
+    request = PolicyRequest(subject, lambda: rules, mode, workspace, GuardedPaths(), scanner, str(home), is_sandboxed)
     return judge_command(request)
 
 

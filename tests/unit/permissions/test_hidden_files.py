@@ -71,7 +71,7 @@ def held(
     hidden = HiddenFileScanner().scan(workspace, rules)
     names = set(map(str, named))
     lifted = LiftedLimits(names, names, names)
-    return restrictions(hidden, kind, lifted=lifted, is_asked=is_asked, rules=rules, workspace=workspace)
+    return restrictions(hidden, rules, workspace.roots, kind, (), lifted=lifted, is_asked=is_asked)
 
 
 def below(root: Path, found: tuple[str, ...]) -> list[str]:

@@ -235,7 +235,7 @@ async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_re
 @pytest.mark.requirement("consent.save")
 async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context: ToolContext) -> None:
     keeper = RuleStore()
-    flow = replace(flow_with(), keeper=keeper)
+    flow = replace(flow_with(), save_rules=keeper.save)
     person = Person(Answer(Decision.SAVE))
     await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
     assert keeper.kept == [f"Edit(/{root})"]

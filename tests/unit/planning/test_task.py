@@ -16,8 +16,8 @@ import pytest
 
 from tests.processes import CEILING, needs_proc
 from tests.tables import all_cases
-from tools.agents import DEPTH_VARIABLE, AgentAnswer, AgentCommand, read_answer
-from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
+from tools.agents import DEPTH_VARIABLE, AgentCommand
+from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool, read_answer
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -369,7 +369,7 @@ async def test_a_long_stream_of_events_still_ends_in_its_answer(agents: Agents) 
 @pytest.mark.requirement("task.json")
 def test_json_that_is_very_deep_is_no_answer() -> None:
     assert read_answer(b"[" * 100_000, is_whole=True) is None
-    assert read_answer(b'{"text": "\xff"}', is_whole=False) == AgentAnswer("\ufffd")
+    assert read_answer(b'{"text": "\xff"}', is_whole=False) == ("\ufffd", False)
 
 
 ONE = AgentCommand(name="Reviewer", command="review", description="Reads code.")

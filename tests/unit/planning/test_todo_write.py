@@ -59,8 +59,8 @@ async def test_the_whole_list_replaces_the_former_one_and_comes_back(context: To
     assert result.return_display == TodoListDisplay((ONE, TWO))
     assert display_block(result.return_display) == "[x] Read\n[>] Write"
     assert kept(lists, context) == (
-        Todo("1", "Read", "completed"),
-        Todo("2", "Write", "in_progress"),
+        Todo(id="1", content="Read", status="completed"),
+        Todo(id="2", content="Write", status="in_progress"),
     )
     result = await write(context, [], lists)
     assert result.llm_content == "The todo list is empty now."

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.peers.web_server import NameServer, WebServer
-from tools.builtin.web_fetch import WebFetchTool
+from tools.builtin.web import WebFetchTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import TextPart, ToolResult

@@ -12,7 +12,7 @@ import pytest
 from tests.pdf_files import lines, page_objects, pdf, stream
 from tests.peers.web_server import NameServer, answer, redirect, silence, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, public_pages, text_of
-from tools.builtin.web_fetch import WebFetchTool
+from tools.builtin.web import WebFetchTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner

@@ -23,7 +23,7 @@ from tests.peers.search_server import (
     search_server,
 )
 from tests.people import Person
-from tools.builtin.web_search import WebSearchParams, WebSearchTool
+from tools.builtin.web import WebSearchParams, WebSearchTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -368,7 +368,7 @@ async def test_the_opener_that_is_given_is_the_one_that_asks(server: SearchServe
 def test_offering_the_tool_loads_nothing_that_searches() -> None:
     probe = (
         "import sys\n"
-        "from tools.builtin.web_search import SearchSettings, WebSearchTool\n"
+        "from tools.builtin.web import SearchSettings, WebSearchTool\n"
         "WebSearchTool(SearchSettings(), lambda: None).parameter_schema\n"
         "print(*(name for name in sys.modules if name.startswith(('tools.web', 'httpx', 'httpcore'))))"
     )

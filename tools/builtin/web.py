@@ -1,9 +1,9 @@
-"""`web_fetch`: returns one web page as text."""
+"""The tools for the web: `web_fetch` returns one page as text, and `web_search` asks one of the providers set up."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -11,14 +11,17 @@ from pydantic import Field, StringConstraints
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
-from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, foreign
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
+from tools.web.search_settings import SETUP, SearchSettings
 
 if TYPE_CHECKING:
     from tools.web.address_guard import UrlTarget
     from tools.web.page_fetcher import PageFetcher
+    from tools.web.search_providers import SearchProvider
+    from tools.web.url_opener import UrlOpener
 
 
 DEFAULT_CHARS = 25_000  # characters of a page in one result; the same number as for a file
@@ -44,8 +47,6 @@ class WebFetchParams(ToolParams):
 
 
 class WebFetchTool(BuiltinTool[WebFetchParams]):
-    """Fetches a page. The fetcher is created by the first call and then reused."""
-
     name = "web_fetch"
     title = "Fetch web page"
     display_name = "WebFetch"
@@ -75,20 +76,17 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
             return arguments
         urls = _urls_in(prompt)
         if not urls:
-            raise InvalidToolParamsError(
-                self.name, "'url' is missing, and 'prompt' contains no URL either. Give url='https://...'."
-            )
+            problem = "'url' is missing, and 'prompt' contains no URL either. Give url='https://...'."
+            raise InvalidToolParamsError(self.name, problem)
         return {**arguments, "url": urls[0]}
 
-    def check(self, params: WebFetchParams, original_names: Mapping[str, str]) -> None:
+    def problems(self, params: WebFetchParams, original_names: Mapping[str, str]) -> Iterator[str]:
         from tools.web.address_guard import UrlError  # noqa: PLC0415 - loaded on first use
 
         try:
             _target(params)
         except UrlError as error:
-            raise InvalidToolParamsError(
-                self.name, f"'url' {brief(params.url)!r}: {error}. Give a URL like https://example.org/page."
-            ) from None
+            yield f"'url' {brief(params.url)!r}: {error}. Give a URL like https://example.org/page."
 
     def get_description(self, params: WebFetchParams, context: ToolContext) -> str:
         part = f" (from character {params.start_index})" if params.start_index else ""
@@ -152,3 +150,110 @@ def _target(params: WebFetchParams) -> UrlTarget:
 def _urls_in(text: str) -> list[str]:
     """Return the distinct URLs in `text`, without trailing punctuation."""
     return list(dict.fromkeys(url.rstrip(".,;:!?)]}") for url in _URL_IN_TEXT.findall(text)))
+
+
+MAX_QUERY_CHARS = 400  # the limit of Tavily and Brave
+DEFAULT_LIMIT = 5  # default number of results of a search, as in Qwen Code
+MAX_LIMIT = 20  # the maximum number of results per request at Tavily and Brave
+*_FIRST, _LAST = SETUP
+
+
+class WebSearchParams(ToolParams):
+    query: str = Field(
+        max_length=MAX_QUERY_CHARS, description="A few words or a short question, with a year if recency matters."
+    )
+    provider: str | None = Field(
+        default=None, description=f"{', '.join(_FIRST)} or {_LAST}, if set up; omit it for the default."
+    )
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Number of results, at most 20.")
+
+
+class WebSearchTool(BuiltinTool[WebSearchParams]):
+    """Searches the web. When the operator's settings change, a new tool object is created."""
+
+    name = "web_search"
+    title = "Search the web"
+    display_name = "WebSearch"
+    aliases = ("google_web_search", "GoogleSearch", "WebSearchTool", "WebSearch")
+    description = (
+        "Search the web (google, internet): titles, addresses and excerpts of pages, with a short answer if the "
+        "provider gives one. For recent information, documentation, versions, error messages, and facts to check. Read "
+        "a page with web_fetch, and name your sources to the user."
+    )
+    kind = ToolKind.SEARCH
+    # The query leaves this machine, so a client must ask first although nothing is changed.
+    behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
+    params_model = WebSearchParams
+    parameter_aliases: Mapping[str, str] = {
+        "q": "query", "search_query": "query", "max_results": "limit", "num_results": "limit", "count": "limit",
+    }  # fmt: skip
+
+    def __init__(self, settings: SearchSettings, opener: Callable[[], UrlOpener]) -> None:
+        self._settings = settings
+        self._opener = opener
+        self.version = repr(([(provider.name, provider.url) for provider in settings.providers], settings.default))
+
+    @property
+    def is_listed(self) -> bool:
+        return bool(self._settings.providers)
+
+    def problems(self, params: WebSearchParams, original_names: Mapping[str, str]) -> Iterator[str]:
+        provider, names = params.provider, self._settings.names
+        if not params.query.strip():
+            yield f"'{original_names['query']}' is empty; give a few words to search for."
+        if provider is not None and not provider.strip():
+            yield "'provider' is empty; omit it for the default."
+        if provider is not None and names and _provider_name(params) not in names:
+            yield f"the provider '{brief(provider)}' is not set up. Available: {', '.join(names)}."
+
+    def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
+        provider_note = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
+        return f'Search the web for "{brief(params.query.strip())}"{provider_note}'
+
+    def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
+        return (HostSubject(self._provider(params).target.host),)
+
+    async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
+        from tools.contract.display import visible_line  # noqa: PLC0415 - loaded on first use
+
+        provider = self._provider(params)
+        authority = provider.target.authority
+        return InfoConfirmation(
+            title="Search the web",
+            prompt=f"Query: {visible_line(params.query.strip())}\nSent to: {provider.title} ({authority})",
+        )
+
+    async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
+        from tools.web.search_providers import format_results  # noqa: PLC0415 - loaded on first use
+
+        context.signal.raise_if_aborted()
+        provider = self._provider(params)
+        query = params.query.strip()
+        try:
+            response = await provider.search(query, params.limit, self._opener())
+        except ToolError as error:
+            other_names = ", ".join(name for name in self._settings.names if name != provider.name)
+            hint = f" Or use another provider: {other_names}." if other_names else ""
+            raise ToolError(error.code, f"{error.message}{hint}") from None
+        count = len(response.results)
+        content = format_results(query, provider.title, response)
+        display = f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"'
+        return ToolResult(content, display, facts={"provider": provider.name, "results": count})
+
+    def _provider(self, params: WebSearchParams) -> SearchProvider:
+        """Return the provider to ask. Raises `no_search_provider` if none is set up."""
+        from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - loaded on first use
+
+        settings = self._settings.provider(_provider_name(params))
+        if settings is None:
+            raise ToolError(
+                ToolErrorType.NO_SEARCH_PROVIDER,
+                "Web search is not available: no provider is set up. The operator can set one of: "
+                f"{'; '.join(SETUP.values())}. Do not try again. If you know an address, use web_fetch; otherwise tell "
+                "the user.",
+            )
+        return SearchProvider(settings)
+
+
+def _provider_name(params: WebSearchParams) -> str | None:
+    return params.provider.strip().lower() if params.provider is not None else None
