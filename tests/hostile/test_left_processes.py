@@ -45,16 +45,16 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 OWNER = Path(__file__).resolve().parents[1] / "peers" / "command_owner.py"
 
 
-IGNORING = "trap '' TERM INT HUP; while :; do sleep 0.05; done"
+IGNORE_SIGNALS = "trap '' TERM INT HUP; while :; do sleep 0.05; done"
 
-STAYING = {
+STAYING_COMMANDS = {
     "a child in the background": "sleep 600 & echo up",
     "a child in a session of its own": "setsid sleep 600 & echo up",
     "a daemon": "(setsid setsid bash -c 'sleep 600 & sleep 600' &); echo up",
-    "one that ignores SIGTERM": f'(setsid bash -c "{IGNORING}" &); echo up',
+    "one that ignores SIGTERM": f'(setsid bash -c "{IGNORE_SIGNALS}" &); echo up',
     "one that is stopped": "setsid bash -c 'kill -STOP $$; sleep 600' & until grep -q 'State:.T' /proc/$!/status; "
     "do sleep 0.01; done; echo up",
-    "a shell that ignores SIGTERM": f"echo up; {IGNORING}",
+    "a shell that ignores SIGTERM": f"echo up; {IGNORE_SIGNALS}",
     "a shell that stops itself": "echo up; kill -STOP $$; sleep 600",
     "one that starts another when it is asked to end": "trap 'setsid sleep 600 & setsid sleep 600 &' TERM; echo up; "
     "while :; do sleep 0.01; done",
@@ -122,7 +122,7 @@ async def until_stopped(pid: int) -> None:
 
 
 @pytest.mark.requirement("process.nothing-left")
-@pytest.mark.parametrize("command", one_in(2, STAYING.values()), ids=STAYING)
+@pytest.mark.parametrize("command", one_in(2, STAYING_COMMANDS.values()), ids=STAYING_COMMANDS)
 async def test_a_program_that_is_ended_leaves_nothing(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await start(broker, command, mark)
     for _ in range(20):
@@ -227,9 +227,9 @@ async def owner_of(mark: str, *commands: str) -> AsyncGenerator[asyncio.subproce
 @pytest.mark.requirement("process.nothing-left")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals, mark: str) -> None:
-    async with owner_of(mark, *STAYING.values(), "echo up; exec yes > /dev/null") as owner:
+    async with owner_of(mark, *STAYING_COMMANDS.values(), "echo up; exec yes > /dev/null") as owner:
         descendants = descendants_of(owner.pid)
-        assert len(descendants) > 2 * len(STAYING)
+        assert len(descendants) > 2 * len(STAYING_COMMANDS)
         owner.send_signal(number)
         with anyio.fail_after(CEILING):
             assert await owner.wait() == -number
@@ -257,7 +257,7 @@ async def test_a_stopped_guard_goes_on_when_the_server_is_killed(guard: str, mar
 async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_works(
     broker: BrokeredStarter, mark: str
 ) -> None:
-    processes = [await start(broker, command, mark) for command in STAYING.values()]
+    processes = [await start(broker, command, mark) for command in STAYING_COMMANDS.values()]
     idle = await run(broker, bash("echo idle"))
     (parent,) = brokers_of(os.getpid())
     descendants = descendants_of(parent)
@@ -303,7 +303,7 @@ async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker:
 
 
 @pytest.mark.requirement("process.broker-killed")
-@pytest.mark.parametrize("command", one_in(2, STAYING.values()), ids=STAYING)
+@pytest.mark.parametrize("command", one_in(2, STAYING_COMMANDS.values()), ids=STAYING_COMMANDS)
 async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await start(broker, command, mark)
     (supervisor,) = supervisors()
@@ -361,10 +361,10 @@ async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: Brok
 
 
 @pytest.mark.requirement("process.broker-killed")
-@pytest.mark.parametrize("stopping", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
-async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStarter, stopping: str, mark: str) -> None:
+@pytest.mark.parametrize("command", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
+async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStarter, command: str, mark: str) -> None:
     with anyio.fail_after(CEILING):
-        process = await broker.start(bash(stopping, environment=environment_with_mark(mark)))
+        process = await broker.start(bash(command, environment=environment_with_mark(mark)))
         await process.end(0.1)
         assert (await process.wait()).code is None
     assert pids_with_mark(mark) == []
@@ -373,8 +373,10 @@ async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStar
 
 @pytest.mark.requirement("process.shared-supervisor")
 async def test_services_share_one_supervisor_and_each_ends_without_the_others(services: SharedBroker) -> None:
-    marks = [uuid4().hex for _ in STAYING]
-    processes = [await start(services, command, mark) for command, mark in zip(STAYING.values(), marks, strict=True)]
+    marks = [uuid4().hex for _ in STAYING_COMMANDS]
+    processes = [
+        await start(services, command, mark) for command, mark in zip(STAYING_COMMANDS.values(), marks, strict=True)
+    ]
     assert len(supervisors()) == 1
     for process, own_mark in zip(processes, marks, strict=True):
         with anyio.fail_after(CEILING):
@@ -382,19 +384,19 @@ async def test_services_share_one_supervisor_and_each_ends_without_the_others(se
         assert await process.left_running() == ()
         assert pids_with_mark(own_mark) == []
         process.close()
-        for remaining in processes[marks.index(own_mark) + 1 :]:
-            assert await remaining.left_running() != ()
+        for later_process in processes[marks.index(own_mark) + 1 :]:
+            assert await later_process.left_running() != ()
 
 
 @pytest.mark.requirement("process.shared-supervisor")
 @pytest.mark.parametrize(
-    "leaving", ["sleep 600 &", "(setsid sleep 600 &);", "(setsid setsid env -u MARK sleep 600 &);"]
+    "command", ["sleep 600 &", "(setsid sleep 600 &);", "(setsid setsid env -u MARK sleep 600 &);"]
 )
 async def test_what_a_service_leaves_is_ended_with_that_service_and_with_no_other(
-    services: SharedBroker, leaving: str
+    services: SharedBroker, command: str
 ) -> None:
     other_service = await start(services, "(setsid sleep 600 &); echo up; exec sleep 600")
-    process = await start(services, f"{leaving} echo up")
+    process = await start(services, f"{command} echo up")
     with anyio.fail_after(CEILING):
         assert await process.wait() == ExitStatus(0, None)
         while len(pids := await process.left_running()) > 1:
@@ -412,8 +414,8 @@ async def test_what_a_service_leaves_is_ended_with_that_service_and_with_no_othe
 async def test_a_process_that_hides_its_service_ends_with_the_supervisor(
     services: SharedBroker, ending: str, mark: str
 ) -> None:
-    hiding = "(setsid setsid env -i MARK=$MARK bash -c 'echo up; exec sleep 600' &)"
-    process = await start(services, hiding, mark)
+    command = "(setsid setsid env -i MARK=$MARK bash -c 'echo up; exec sleep 600' &)"
+    process = await start(services, command, mark)
     with anyio.fail_after(CEILING):
         await process.wait()
         await process.end(0)
@@ -431,33 +433,33 @@ async def test_a_process_that_hides_its_service_ends_with_the_supervisor(
 @needs_root
 @pytest.mark.requirement("process.shared-supervisor")
 async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: SharedBroker) -> None:
-    lasting = [await start(services, "echo up; exec sleep 600") for _ in range(MAX_IDLE)]
+    lasting_services = [await start(services, "echo up; exec sleep 600") for _ in range(MAX_IDLE)]
     counts: list[int] = []
     for _ in range(3):
-        passing = [await start(services, "echo up; exec sleep 600") for _ in range(3 * MAX_IDLE)]
+        passing_services = [await start(services, "echo up; exec sleep 600") for _ in range(3 * MAX_IDLE)]
         (parent,) = brokers_of(os.getpid())
         counts.append(len(os.listdir(f"/proc/{parent}/fd")))
-        for process in passing:
+        for process in passing_services:
             await process.end(0)
             process.close()
     assert counts[0] == counts[1] == counts[2]
-    for process in lasting:
+    for process in lasting_services:
         await process.end(0)
         process.close()
 
 
 @pytest.mark.requirement("process.broker-killed")
 async def test_a_stopped_broker_goes_on_when_it_is_needed(broker: BrokeredStarter) -> None:
-    busy = [await start(broker, "echo up; exec sleep 600") for _ in range(2)]
+    processes = [await start(broker, "echo up; exec sleep 600") for _ in range(2)]
     (parent,) = brokers_of(os.getpid())
     for _ in range(3):
         os.kill(parent, signal.SIGSTOP)
         with anyio.fail_after(CEILING):
-            busy.append(await start(broker, "echo up; exec sleep 600"))
+            processes.append(await start(broker, "echo up; exec sleep 600"))
     os.kill(parent, signal.SIGSTOP)
     with anyio.fail_after(CEILING):
         await broker.aclose()
-    for process in busy:
+    for process in processes:
         assert await process.wait() == ExitStatus(None, "SIGTERM")
         process.close()
     assert brokers_of(os.getpid()) == []

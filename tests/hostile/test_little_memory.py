@@ -106,10 +106,10 @@ class Client:
     def _send(self, message: Mapping[str, Any]) -> None:
         self.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def end(self, signal_or_input: str) -> int:
+    def end(self, method: str) -> int:
         """End the input of the server or send SIGTERM. Return its exit code once all its processes have ended."""
         processes = descendants_of(self.process.pid)
-        if signal_or_input == "input":
+        if method == "input":
             self.stdin.close()
         else:
             self.process.send_signal(signal.SIGTERM)

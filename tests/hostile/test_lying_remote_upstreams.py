@@ -200,9 +200,9 @@ async def test_a_refused_connection_is_reported(root: Path, tmp_path: Path) -> N
 async def test_answers_over_sse_may_come_together_and_with_ids_written_as_fractions(root: Path, tmp_path: Path) -> None:
     deeds = ("together", "fraction-id")
     async with (
-        over_http("sse", "together@list", "together") as together,
-        over_http("sse", "fraction-id@list", "fraction-id") as fraction,
-        scene_with_all(tmp_path, root, by_alias((together, fraction))) as scene,
+        over_http("sse", "together@list", "together") as batch_liar,
+        over_http("sse", "fraction-id@list", "fraction-id") as fraction_liar,
+        scene_with_all(tmp_path, root, by_alias((batch_liar, fraction_liar))) as scene,
     ):
         await check_answers(scene, deeds)
 
