@@ -280,7 +280,7 @@ def test_without_threads_a_server_reports_this_at_its_start_or_serves_with_the_e
         else:
             client.process.wait(CEILING)
             log = (open_root.parent / "log").read_text()
-            assert log.startswith("coretools-mcp: no more processes or threads can be processes; raise the limits")
+            assert log.startswith("coretools-mcp: no more processes or threads can be started; raise the limits")
             assert log.count("\n") == 1
 
 
