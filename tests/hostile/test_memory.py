@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.memory.memories import asked_about, save
+from tests.unit.memory.memories import confirmation_for, save
 from tests.variants import one_in
 from tests.waiting import CEILING
 from tools.call.base_tool import ToolContext
@@ -26,9 +26,9 @@ needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: on Wi
 
 
 async def refusal(context: ToolContext, files: MemoryFiles | None = None, scope: str = "project") -> ToolError:
-    """Return the error that refuses a fact. It must be the same before the question as without a question."""
+    """Return the error that refuses a fact. The confirmation and the call must fail with the same message."""
     with pytest.raises(ToolError) as error_before_question:
-        await asked_about(context, files, fact="Tabs.", scope=scope)
+        await confirmation_for(context, files, fact="Tabs.", scope=scope)
     with pytest.raises(ToolError) as error_info:
         await save(context, files, fact="Tabs.", scope=scope)
     assert error_info.value.message == error_before_question.value.message
