@@ -24,7 +24,7 @@ from tests.interaction.network.wires import (
     request,
 )
 from tests.interaction.raw_clients import Message
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 from tests.interaction.test_conversation import UNASKED
 from tests.processes import is_running, until_ended
 from tests.waiting import CEILING
@@ -108,8 +108,10 @@ async def assert_session_answers(wire: Connection, headers: Mapping[str, str]) -
 
 
 @CLOSED_OR_LOST
-async def test_a_stateless_request_ends_with_its_connection(is_reset: bool, served: Served, place: Path) -> None:
-    url = served.url(UNASKED)
+async def test_a_stateless_request_ends_with_its_connection(
+    is_reset: bool, shared_servers: SharedServers, place: Path
+) -> None:
+    url = shared_servers.url(UNASKED)
     call = modern(1, "tools/call", waiting_call(place))
     async with connection(url) as wire:
         await send_request(wire, call, modern_headers(call))
@@ -119,8 +121,10 @@ async def test_a_stateless_request_ends_with_its_connection(is_reset: bool, serv
 
 
 @CLOSED_OR_LOST
-async def test_the_calls_of_an_sse_session_end_with_its_stream(is_reset: bool, served: Served, place: Path) -> None:
-    url = served.url(UNASKED)
+async def test_the_calls_of_an_sse_session_end_with_its_stream(
+    is_reset: bool, shared_servers: SharedServers, place: Path
+) -> None:
+    url = shared_servers.url(UNASKED)
     async with connection(url) as stream, connection(url) as wire:
         events = stream.events(await stream.ask("GET", "/sse", {}))
         _, endpoint = await anext(events)
@@ -135,11 +139,11 @@ async def test_the_calls_of_an_sse_session_end_with_its_stream(is_reset: bool, s
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_cancelled_call_of_a_session_ends_and_its_request_is_answered(
-    revision: str, served: Served, place: Path
+    revision: str, shared_servers: SharedServers, place: Path
 ) -> None:
     async with (
-        open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as call_wire,
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
     ):
         await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
@@ -155,12 +159,12 @@ async def test_a_cancelled_call_of_a_session_ends_and_its_request_is_answered(
 @CLOSED_OR_LOST
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_call_of_a_session_goes_on_after_the_connection_of_its_request_is_lost(
-    revision: str, is_reset: bool, served: Served, place: Path
+    revision: str, is_reset: bool, shared_servers: SharedServers, place: Path
 ) -> None:
     """In the revisions with sessions, a lost connection does not cancel a request."""
     async with (
-        open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as call_wire,
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
     ):
         await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
@@ -172,10 +176,10 @@ async def test_a_call_of_a_session_goes_on_after_the_connection_of_its_request_i
         await assert_session_answers(wire, headers)
 
 
-async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -> None:
+async def test_the_calls_of_a_session_end_with_it(shared_servers: SharedServers, place: Path) -> None:
     async with (
-        open_session(served.url(UNASKED), "2025-11-25") as (wire, headers),
-        connection(served.url(UNASKED)) as call_wire,
+        open_session(shared_servers.url(UNASKED), "2025-11-25") as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
     ):
         await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         pid = await wait_for_pid(place)
@@ -189,11 +193,11 @@ async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_client_of_a_session_that_closes_its_output_gets_its_answer(
-    revision: str, served: Served, place: Path
+    revision: str, shared_servers: SharedServers, place: Path
 ) -> None:
     async with (
-        open_session(served.url(UNASKED), revision) as (wire, headers),
-        connection(served.url(UNASKED)) as call_wire,
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
     ):
         await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
         call_wire.end_output()
@@ -206,10 +210,12 @@ async def test_a_client_of_a_session_that_closes_its_output_gets_its_answer(
         await assert_session_answers(wire, headers)
 
 
-async def test_a_stateless_request_ends_when_its_client_closes_its_output(served: Served, place: Path) -> None:
+async def test_a_stateless_request_ends_when_its_client_closes_its_output(
+    shared_servers: SharedServers, place: Path
+) -> None:
     """In 2026-07-28, a client that closes its output no longer wants the answer."""
     call = modern(1, "tools/call", waiting_call(place))
-    async with connection(served.url(UNASKED)) as wire:
+    async with connection(shared_servers.url(UNASKED)) as wire:
         await send_request(wire, call, modern_headers(call))
         pid = await wait_for_pid(place)
         wire.end_output()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 from tests.interaction.test_lifecycle import running
 from tests.waiting import CEILING
 
@@ -41,8 +41,8 @@ def session_at(http: httpx2.Client, revision: str, **headers: str) -> dict[str, 
 
 
 @pytest.mark.requirement("http.pages")
-def test_only_pages_of_allowed_origins_may_send_requests_and_read_answers(served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+def test_only_pages_of_allowed_origins_may_send_requests_and_read_answers(shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
         for path in ("/mcp", "/sse", "/messages"):
             preflight = http.options(path, headers={"Origin": PAGE, **PREFLIGHT})
             assert preflight.status_code == 204
@@ -67,9 +67,9 @@ def test_only_pages_of_allowed_origins_may_send_requests_and_read_answers(served
 
 
 @pytest.mark.requirement("http.root-path")
-def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(served: Served) -> None:
+def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(shared_servers: SharedServers) -> None:
     prefix_headers = {"X-Forwarded-Prefix": "/other/"}
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
         for headers, path in (
             ({}, "/tools/messages/"),
             (prefix_headers, "/other/messages/"),
@@ -90,7 +90,7 @@ def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(serv
         assert http.post("/tools/mcp", json=hello("2025-11-25")).status_code == 200
         assert http.get("/toolsmcp").status_code == 404
     with (
-        httpx2.Client(base_url=served.url(), timeout=CEILING) as http,
+        httpx2.Client(base_url=shared_servers.url(), timeout=CEILING) as http,
         http.stream("GET", "/sse", headers=prefix_headers) as stream,
     ):
         lines = stream.iter_lines()
@@ -99,8 +99,8 @@ def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(serv
 
 @pytest.mark.requirement("http.json")
 @pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9, text/*;q=0"])
-def test_a_client_that_accepts_only_json_gets_the_answer_as_json(accept: str, served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
+def test_a_client_that_accepts_only_json_gets_the_answer_as_json(accept: str, shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
         headers = session_at(http, "2025-11-25")
         http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
         # The call reports progress before its answer, and takes longer than most calls.
@@ -116,9 +116,14 @@ def test_a_client_that_accepts_only_json_gets_the_answer_as_json(accept: str, se
 
 
 @pytest.mark.requirement("http.batches")
-def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(served: Served, tmp_path: Path) -> None:
+def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(
+    shared_servers: SharedServers, tmp_path: Path
+) -> None:
     notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http, running(tmp_path.resolve()) as stdio:
+    with (
+        httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http,
+        running(tmp_path.resolve()) as stdio,
+    ):
         stdio.send(hello("2025-03-26"))
         assert stdio.answer()["id"] == 1
         headers = session_at(http, "2025-03-26")
@@ -149,8 +154,8 @@ def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(served
 
 
 @pytest.mark.requirement("http.large")
-def test_large_bodies_are_read_like_small_ones_but_not_for_unknown_sessions(served: Served) -> None:
-    url = httpx2.URL(served.url(SETTINGS))
+def test_large_bodies_are_read_like_small_ones_but_not_for_unknown_sessions(shared_servers: SharedServers) -> None:
+    url = httpx2.URL(shared_servers.url(SETTINGS))
     with httpx2.Client(base_url=url, timeout=CEILING) as http:
         headers = session_at(http, "2025-03-26")
         filler = {str(number): 1 for number in range(50_000)}
@@ -175,8 +180,8 @@ def test_large_bodies_are_read_like_small_ones_but_not_for_unknown_sessions(serv
 
 
 @pytest.mark.requirement("http.second-get")
-def test_a_second_stream_takes_the_place_of_the_first(served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+def test_a_second_stream_takes_the_place_of_the_first(shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
         headers = {**session_at(http, "2025-11-25"), "Accept": "text/event-stream"}
         with (
             http.stream("GET", "/mcp", headers=headers) as first,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.interaction.network.test_ended_requests import open_session, wait_for_pid, waiting_call
 from tests.interaction.network.wires import ACCEPT, Connection, Head, connection, modern, modern_headers, post, request
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 from tests.interaction.test_conversation import UNASKED
 
 pytestmark = [
@@ -31,9 +31,9 @@ async def raw_event(wire: Connection, head: Head) -> dict[str, str]:
 
 @pytest.mark.requirement("http.resumption")
 async def test_a_client_that_lost_the_stream_of_a_request_gets_its_answer_by_the_id_of_its_last_event(
-    served: Served, place: Path
+    shared_servers: SharedServers, place: Path
 ) -> None:
-    url = served.url(UNASKED)
+    url = shared_servers.url(UNASKED)
     async with open_session(url, "2025-11-25") as (_, headers):
         async with connection(url) as call_wire:
             head = await post(call_wire, "/mcp", request(7, "tools/call", waiting_call(place)), headers)
@@ -59,8 +59,10 @@ async def test_a_client_that_lost_the_stream_of_a_request_gets_its_answer_by_the
 
 
 @pytest.mark.requirement("http.resumption")
-async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(served: Served, place: Path) -> None:
-    url = served.url(UNASKED)
+async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(
+    shared_servers: SharedServers, place: Path
+) -> None:
+    url = shared_servers.url(UNASKED)
     command = "echo $$ > began.new; mv began.new began; while [ ! -e go ]; do sleep 0.05; done; cat big"
     (place / "big").write_text("x" * 79 + "\n" + ("y" * 79 + "\n") * 5_000)
     call = {"name": "run_shell_command", "arguments": {"command": command, "directory": str(place)}}
@@ -81,10 +83,10 @@ async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(served: Ser
 @pytest.mark.requirement("http.json")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
 async def test_a_call_that_ends_before_any_other_message_is_answered_as_json(
-    served: Served, place: Path, revision: str
+    shared_servers: SharedServers, place: Path, revision: str
 ) -> None:
     call = {"name": "list_directory", "arguments": {"path": str(place)}}
-    url = served.url(UNASKED)
+    url = shared_servers.url(UNASKED)
     async with open_session(url, "2025-06-18") as (wire, headers):
         message = request(3, "tools/call", call) if revision != "2026-07-28" else modern(3, "tools/call", call)
         request_headers = headers if revision != "2026-07-28" else modern_headers(message)

@@ -22,7 +22,7 @@ from tests.interaction.network.wires import (
     request,
 )
 from tests.interaction.raw_clients import Message
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 
 pytestmark = pytest.mark.anyio
 
@@ -82,9 +82,9 @@ async def test_requests_with_a_foreign_host_or_origin_are_refused_everywhere(
     entrance: tuple[str, str, Mapping[str, str], Message | None],
     wrong_headers: Mapping[str, str],
     status: int,
-    served: Served,
+    shared_servers: SharedServers,
 ) -> None:
-    url = served.url()
+    url = shared_servers.url()
     method, path, headers, message = entrance
     body = json.dumps(message).encode() if message is not None else b""
     assert await status_of(url, method, path, {**headers, **wrong_headers}, body) == status
@@ -94,8 +94,10 @@ async def test_requests_with_a_foreign_host_or_origin_are_refused_everywhere(
 @pytest.mark.requirement("http.headers")
 @pytest.mark.parametrize("path", ["/mcp", "/sse", NOBODY])
 @pytest.mark.parametrize(("version", "status"), [("1.0", 421), ("1.1", 400)])
-async def test_a_request_without_a_host_is_refused(path: str, version: str, status: int, served: Served) -> None:
-    url = served.url()
+async def test_a_request_without_a_host_is_refused(
+    path: str, version: str, status: int, shared_servers: SharedServers
+) -> None:
+    url = shared_servers.url()
     method = "GET" if path == "/sse" else "POST"
     async with connection(url) as wire:
         lines = f"{method} {path} HTTP/{version}\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"
@@ -108,9 +110,9 @@ async def test_a_request_without_a_host_is_refused(path: str, version: str, stat
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp modern", "/messages"])
 async def test_a_body_over_the_limit_is_refused_and_nobody_else_notices(
-    path: str, is_declared: bool, served: Served
+    path: str, is_declared: bool, shared_servers: SharedServers
 ) -> None:
-    url = served.url(SMALL)
+    url = shared_servers.url(SMALL)
     async with connection(url) as stream, connection(url) as wire:
         if path == "/messages":
             _, path = await anext(stream.events(await stream.ask("GET", "/sse", {})))
@@ -163,9 +165,9 @@ SESSION_CASES: list[tuple[str, str, Mapping[str, str | None], bytes | None, int]
 @pytest.mark.requirement("http.statuses")
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_wrong_request_of_a_session_is_refused_with_its_status_and_the_session_goes_on(
-    revision: str, served: Served
+    revision: str, shared_servers: SharedServers
 ) -> None:
-    url = served.url()
+    url = shared_servers.url()
     ping = json.dumps(request(1, "ping")).encode()
     async with connection(url) as wire:
         head = await post(wire, "/mcp", initialize(revision), {})
@@ -237,8 +239,8 @@ STATELESS_CASES: list[tuple[str, str, Message, dict[str, str], int]] = [
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_wrong_stateless_request_is_refused_with_its_status(served: Served) -> None:
-    url = served.url()
+async def test_a_wrong_stateless_request_is_refused_with_its_status(shared_servers: SharedServers) -> None:
+    url = shared_servers.url()
     statuses: dict[str, int] = {}
     for name, method, message, headers, _ in STATELESS_CASES:
         statuses[name] = await status_of(url, method, "/mcp", headers, json.dumps(message).encode())
@@ -250,8 +252,10 @@ async def test_a_wrong_stateless_request_is_refused_with_its_status(served: Serv
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_stream_goes_on(served: Served) -> None:
-    url = served.url()
+async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_stream_goes_on(
+    shared_servers: SharedServers,
+) -> None:
+    url = shared_servers.url()
     async with connection(url) as stream:
         events = stream.events(await stream.ask("GET", "/sse", {}))
         _, endpoint = await anext(events)
@@ -276,8 +280,8 @@ async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_strea
 
 
 @pytest.mark.requirement("network.slow")
-async def test_connections_that_are_lost_at_any_point_leave_the_server_as_it_was(served: Served) -> None:
-    url = served.url()
+async def test_connections_that_are_lost_at_any_point_leave_the_server_as_it_was(shared_servers: SharedServers) -> None:
+    url = shared_servers.url()
     body = json.dumps(READ_CALL).encode()
     head = "".join(f"{name}: {value}\r\n" for name, value in modern_headers(READ_CALL).items())
     data = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
