@@ -16,7 +16,7 @@ from tests.harness import HANDSHAKE, connected, in_memory, write_config
 from tests.hostile.conftest import Neighbourhood
 from tests.hostile.every_tool import (
     MARKER,
-    Called,
+    ToolAnswer,
     answers,
     assert_alive,
     assert_refused,
@@ -355,7 +355,7 @@ class AnyRoots(types.ListRootsResult):
 
 async def read_with_roots(
     uris: list[str], paths: list[Path], operator_root: Path | None, folder: Path, **settings: Any
-) -> list[Called]:
+) -> list[ToolAnswer]:
     """Read the paths as a client with these roots, and return the answers."""
     requests: list[int] = []
 
@@ -365,7 +365,7 @@ async def read_with_roots(
 
     config = write_config(folder, settings)
     async with in_memory(HANDSHAKE, operator_root, config, list_roots_callback=roots) as client:
-        answers_read: list[Called] = []
+        answers_read: list[ToolAnswer] = []
         for _ in range(10):
             answers_read = [await call(client, "read_file", file_path=str(path)) for path in paths]
             # A client that lists very many roots slowly is asked again at its next call.

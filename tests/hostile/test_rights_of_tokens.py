@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, command_line, write_config
-from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, served, signed
+from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, server_trusting, sign_token
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, serving
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
 from tests.waiting import CEILING
@@ -53,14 +53,14 @@ async def test_without_the_scope_to_read_nothing_readable_is_listed_or_read(
 ) -> None:
     (root / "AGENTS.md").write_text("remembered")
     todos = {"todos": [{"id": "1", "content": "hers", "status": "pending"}]}
-    async with served(root, tmp_path, issuer) as url:
-        async with client_with(url, signed(issuer.base, {"scope": "read"}), mode) as client:
+    async with server_trusting(root, tmp_path, issuer) as url:
+        async with client_with(url, sign_token(issuer.base, {"scope": "read"}), mode) as client:
             assert not (await client.call_tool("todo_write", todos)).is_error
             assert "hers" in str(await client.read_resource("todo://list"))
             assert {str(resource.uri) for resource in (await client.list_resources()).resources} >= {"todo://list"}
             assert (await client.list_prompts()).prompts
             assert (await client.list_resource_templates()).resource_templates
-        async with client_with(url, signed(issuer.base, {"scope": "run"}), mode) as client:
+        async with client_with(url, sign_token(issuer.base, {"scope": "run"}), mode) as client:
             assert not (await client.list_resources()).resources
             assert not (await client.list_prompts()).prompts
             assert not (await client.list_resource_templates()).resource_templates
@@ -77,21 +77,21 @@ async def test_no_error_names_a_server_that_a_token_does_not_name_and_it_causes_
     root: Path, tmp_path: Path, issuer: ScriptedIssuer, mode: str
 ) -> None:
     servers = {name: entry(name) for name in ("docs", "bank", "till")}
-    async with served(root, tmp_path, issuer, mcpServers=servers) as url:
-        async with client_with(url, signed(issuer.base, {"scope": "upstream:docs"}), mode) as client:
+    async with server_trusting(root, tmp_path, issuer, mcpServers=servers) as url:
+        async with client_with(url, sign_token(issuer.base, {"scope": "upstream:docs"}), mode) as client:
             assert str(root) not in (client.instructions or ""), "the client has no workspace"
             assert "from docs" in str(await client.read_resource("x://shared"))
             with pytest.raises(MCPError) as refusal:
                 await client.call_tool("refresh", {})
             assert "bank" not in f"{refusal.value.error}"
-        async with client_with(url, signed(issuer.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
+        async with client_with(url, sign_token(issuer.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
             with pytest.raises(MCPError) as ambiguity:
                 await client.read_resource("x://shared")
             assert ambiguity.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
             with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refusal:
                 await client.call_tool("refresh", {})
             assert "till" not in f"{ambiguity.value.error} {refusal.value.error}"
-        async with client_with(url, signed(issuer.base, {"scope": "read"}), mode) as client:
+        async with client_with(url, sign_token(issuer.base, {"scope": "read"}), mode) as client:
             with pytest.raises(MCPError, match="needs the scope upstream:"):
                 await client.read_resource("x://shared")
 
@@ -101,8 +101,8 @@ async def test_a_client_that_may_run_commands_can_read_the_output_of_its_backgro
     root: Path, tmp_path: Path, issuer: ScriptedIssuer
 ) -> None:
     async with (
-        served(root, tmp_path, issuer, permissions={"allow": ["Bash"]}) as url,
-        client_with(url, signed(issuer.base, {"scope": "run"})) as client,
+        server_trusting(root, tmp_path, issuer, permissions={"allow": ["Bash"]}) as url,
+        client_with(url, sign_token(issuer.base, {"scope": "run"})) as client,
     ):
         assert await names_of(client) == {
             *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job")
@@ -132,7 +132,7 @@ async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
     (tmp_path / "token").chmod(0o600)
     tokens = {"laptop": {"file": str(tmp_path / "token")}}
     config = write_config(tmp_path, {"http": {"oauth": oauth, "tokens": tokens}, "shell": {"sandbox": "off"}})
-    people = {name: signed(issuer.base, {"sub": name}) for name in ("alice", "bob")}
+    people = {name: sign_token(issuer.base, {"sub": name}) for name in ("alice", "bob")}
     async with serving(None, config) as url:
         for name, bearer_token in {**people, "laptop": token["token"]}.items():
             async with (
@@ -151,8 +151,8 @@ async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
 
 @pytest.mark.requirement("network.tokens")
 async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, issuer: ScriptedIssuer) -> None:
-    alice, bob = (signed(issuer.base, {"sub": name}) for name in ("alice", "bob"))
-    async with served(root, tmp_path, issuer) as url, httpx2.AsyncClient(base_url=url) as http:
+    alice, bob = (sign_token(issuer.base, {"sub": name}) for name in ("alice", "bob"))
+    async with server_trusting(root, tmp_path, issuer) as url, httpx2.AsyncClient(base_url=url) as http:
         for request_tokens in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
             headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in request_tokens)]
             answer = await http.post("/mcp", json=INITIALIZE, headers=headers)

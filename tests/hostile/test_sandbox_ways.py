@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import WORKING, CommandResult, prepare_view, run, run_confined, sandbox_for
 from tools.contract.tool_errors import ToolError
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import ProcessSpec, SandboxChanges
@@ -40,7 +40,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden_names: Sequen
 
 async def run_in_sandbox(
     root: Path, command: str, settings: Sequence[str] = (), hidden_names: Sequence[str] = ()
-) -> Ran:
+) -> CommandResult:
     confinement = await sandbox(root, settings, hidden_names)
     try:
         return await run(confinement, command, [str(root)], command_environment({}, os.environ))
@@ -181,7 +181,7 @@ async def test_commands_can_work_next_to_nested_auto_run_files(root: Path) -> No
 async def test_an_ordinary_project_needs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared_view = look_at(Site(home=str(root.parent)), [str(root)])
+    prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert prepared_view.view.pinned == (str(root / ".git"),)
 
 
@@ -192,12 +192,12 @@ def test_git_may_write_nothing_more_while_an_auto_run_file_may_come_from_a_runni
     site, lookout = Site(home=str(root.parent)), AutoRunScanner()
     git = replace(WORKING, is_git=True, is_asked=True)
     hooks = str(root / ".git/hooks")
-    job = look_at(site, [str(root)], lookout=lookout)
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    job = prepare_view(site, [str(root)], scanner=lookout)
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
     file(root, "other/.git/hooks/post-checkout")
-    assert hooks in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks in prepare_view(site, [str(root)], git, lookout).view.read_only
     job.settle()
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
 
 
 @pytest.mark.requirement("sandbox.ways")
@@ -208,7 +208,7 @@ def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_cl
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     for private_folder in (None, lambda: str(tmp_path / "own")):
-        prepared_view = look_at(Site(home=str(root.parent)), [str(root)], private_folder=private_folder)
+        prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)], private_folder=private_folder)
         path = file(root, ".mcp.json")
         ((old_path, new_path),) = prepared_view.settle().moved
         assert old_path == str(path)
@@ -218,7 +218,7 @@ def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_cl
 @pytest.mark.requirement("sandbox.ways")
 def test_a_repository_without_a_hooks_folder_gets_one_that_commands_cannot_write(root: Path) -> None:
     file(root, ".git/HEAD")
-    prepared_view = look_at(Site(home=str(root.parent)), [str(root)])
+    prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert str(root / ".git/hooks") in prepared_view.view.read_only
     assert list((root / ".git/hooks").iterdir()) == []
 
@@ -247,7 +247,7 @@ async def test_parent_folders_count_towards_the_limit_of_protective_mounts(root:
         file(root, f"many/{number}/deep/.envrc")
     file(root, "conf/coretools.json")
     site = Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),))
-    prepared_view = look_at(site, [str(root)])
+    prepared_view = prepare_view(site, [str(root)])
     protected_paths = {*prepared_view.view.pinned, *prepared_view.view.read_only}
     assert str(root / "conf") in protected_paths
     assert MAX_PROTECTIVE_MOUNTS - 3 < len(protected_paths) <= MAX_PROTECTIVE_MOUNTS

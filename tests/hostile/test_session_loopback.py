@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.confined import ENVIRONMENT, OTHERS, Runner, bubblewrapped, runner
+from tests.hostile.confined import ENVIRONMENT, USERS, Runner, bubblewrap_command, runner
 from tests.processes import run
 from tests.waiting import wait_until
 from tools.shell.brokered_starter import BrokeredStarter
@@ -36,7 +36,7 @@ server.serve_forever()
 """
 
 
-@pytest.fixture(scope="module", params=OTHERS)
+@pytest.fixture(scope="module", params=USERS)
 def command_runner(request: pytest.FixtureRequest) -> Generator[Runner]:
     """A process that starts commands."""
     with runner(request.param) as starter:
@@ -52,7 +52,9 @@ def start_server(command_runner: Runner, key: str, folder: Path) -> int:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
             parent.chmod(parent.stat().st_mode | 0o011)
     port = folder / "port"
-    command = bubblewrapped(f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)])
+    command = bubblewrap_command(
+        f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)]
+    )
     assert "pid" in command_runner.ask(argv=command, environment=ENVIRONMENT, key=key, waits=False)
     wait_until(lambda: port.exists() and port.read_text())
     return int(port.read_text())
@@ -65,7 +67,7 @@ def test_a_server_of_one_command_answers_the_clients_next_commands_and_nobody_el
     port = start_server(command_runner, "one", tmp_path)
     hosts = ("127.0.0.1", "[::1]", "localhost")
     ask = f"for host in {' '.join(hosts)}; do curl -sS -o /dev/null -w '%{{http_code}} ' http://$host:{port}/; done"
-    sandboxed_command = bubblewrapped(ask)
+    sandboxed_command = bubblewrap_command(ask)
     assert command_runner.ask(argv=sandboxed_command, environment=ENVIRONMENT, key="one")["output"] == "200 200 200 "
     assert command_runner.bash(ask, key="one")["output"] == "200 200 200 "
     # Nothing is reached from the loopback of another client, or from the machine's.

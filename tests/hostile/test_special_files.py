@@ -15,7 +15,7 @@ from mcp.client import Client
 
 from tests.harness import HANDSHAKE, connected
 from tests.hostile.every_tool import (
-    Called,
+    ToolAnswer,
     answers,
     assert_alive,
     assert_refused,
@@ -76,7 +76,7 @@ async def test_walks_skip_pipes_sockets_and_devices(root: Path, a_socket: Path, 
     assert "End of content" in many_files_answer.text
 
 
-async def list_workspace(client: Client) -> Called:
+async def list_workspace(client: Client) -> ToolAnswer:
     """Call the tool that lists the workspace."""
     return await call(client, "list_directory", path=".")
 
@@ -181,7 +181,7 @@ async def test_a_file_with_any_valid_name_can_be_read_by_its_name_in_structured_
     }
 
 
-def shown_names(answer: Called) -> list[str]:
+def shown_names(answer: ToolAnswer) -> list[str]:
     """Return the names in the text of an answer, as a model copies them."""
     matches = re.findall(r"^(?:File: (.*)|--- (/.*) ---|(/.*)|(.*) \(7 bytes\))$", answer.text, re.MULTILINE)
     return [next(part for part in parts if part) for parts in matches]

@@ -88,7 +88,9 @@ async def test_a_misspelled_property_in_an_argument_is_reported_with_its_path(cl
     answer = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
     assert answer.code == "invalid_tool_params"
     assert "'todos[1].nonsense_q' is not a parameter of todo_write." in answer.text
-    assert "'todos[1].statuss' is not a parameter of todo_write; 'todos[1].status' is" in answer.text
+    assert (
+        "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given" in answer.text
+    )
     assert "'todos[1].prioritty' is not a parameter of todo_write" in answer.text
     assert ".no'" not in answer.text
     answer = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
@@ -99,7 +101,7 @@ async def test_a_misspelled_property_in_an_argument_is_reported_with_its_path(cl
 async def test_a_misspelled_parameter_next_to_the_right_one_is_reported_with_a_note_on_it(client: Client) -> None:
     answer = await call(client, "read_file", file_path="a.txt", limit=3, limits=2, path_of_file="b")
     assert not answer.result.is_error
-    note = "'limits' is not a parameter of read_file and was ignored; 'limit' is, and was given too."
+    note = "'limits' is not a parameter of read_file and was ignored; the parameter 'limit' was given too."
     assert note in answer.text
 
 
