@@ -36,7 +36,7 @@ _PING = b": ping\r\n\r\n"
 
 
 @dataclass(eq=False)
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """An HTTP request is refused; `HttpGate` sends the response."""
 
     status: int
@@ -50,14 +50,14 @@ async def read_posted(
     """Return the posted message or batch, and its bytes.
 
     Raises:
-        RefusedError: The message is refused.
+        RequestRefusedError: The message is refused.
         ClientDisconnect: The client is gone.
     """
     headers = dict(scope["headers"])
     content_length, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(content_length) if content_length.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
+        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
     while size <= max_bytes:
         message = await receive()
@@ -73,17 +73,17 @@ async def read_posted(
         parse = partial(_parse, body, takes_batches)
         return await THREADS.run(parse) if len(body) > LARGE_BYTES else parse(), body
     text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
-    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+    raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
 def _parse(body: bytes, takes_batches: bool) -> Message | list[Message]:
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
     except ValueError:
         error = refusal_of_unreadable(body, is_post=True)
-        raise RefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
+        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
