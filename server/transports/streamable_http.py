@@ -380,9 +380,8 @@ class StreamableHttp:
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (kept_stream := session.stream_after(last_event)) is None:
                 message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
-                raise RequestRefusedError(
-                    HTTPStatus.BAD_REQUEST, message
-                )  # 404 would mean that there is no such session
+                # 404 would mean that there is no such session.
+                raise RequestRefusedError(HTTPStatus.BAD_REQUEST, message)
             stream = kept_stream
         self.sessions.take(session)
         try:
