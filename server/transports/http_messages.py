@@ -71,19 +71,22 @@ async def read_posted(
         if len(body) > max_bytes:
             break
         parse = partial(_parse, body, takes_batches)
-        return await THREADS.run(parse) if len(body) > LARGE_BYTES else parse(), body
+        parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
+        if isinstance(parsed, dict):
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, parsed)
+        return parsed, body
     text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
     raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
-def _parse(body: bytes, takes_batches: bool) -> Message | list[Message]:
+def _parse(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
+    """Parse a body, or return the error that refuses it: an error raised in a thread would keep the body in a cycle."""
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
-        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return error_of(None, str(error))
     except ValueError:
-        error = refusal_of_unreadable(body, is_post=True)
-        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
+        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
