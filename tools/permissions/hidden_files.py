@@ -185,7 +185,7 @@ class _Patterns:
                 continue
             prefix = bytes_text(folder[len(base) :]).replace(os.sep, "/") if base else ""
             paths = [prefix + text for text in texts] if prefix else texts
-            for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
+            for path in dict.fromkeys(path for rules in lists for path in rules.hidden_folders(paths)):
                 matching = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
                 # On systems that ignore case, the paths are in lower case, so several names may have the same path.
                 for name in (name for name, entry_path in zip(names, paths, strict=True) if entry_path == path):
@@ -663,7 +663,7 @@ def restrictions(
     kept_roots = roots if bare else ()
     masks = tuple(outermost(file.path for file in masked_files))
     keeps = outermost(file.path for file in read_only if not is_inside(file.path, masks))
-    mounts = {*masks, *keeps}
+    mounts = dict.fromkeys((*masks, *keeps))
     pinned_folders: dict[str, None] = {}
     for path in mounts:
         root = max((root for root in roots if contains(root, path)), key=len, default=None)
