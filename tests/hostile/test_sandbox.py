@@ -24,8 +24,8 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
-from tests.interaction.test_own_files import Person, served
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, run, run_confined, sandbox_for
+from tests.interaction.test_own_files import Person, workspace_client
 from tests.other_user import NOBODY
 from tests.variants import one_in
 from tests.waiting import until
@@ -73,7 +73,7 @@ async def confinement(
     return await sandbox_for(site, consented)
 
 
-async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> Ran:
+async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> CommandResult:
     sandbox = await confinement(home)
     try:
         view = replace(WORKING, network=network)
@@ -593,7 +593,7 @@ async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
     await anyio.run_process(["bash", "-ec", prepare], cwd=root)
     sandbox = await confinement(home)
 
-    async def ran(command: str) -> Ran:
+    async def ran(command: str) -> CommandResult:
         result = await run(sandbox, command, [str(root)], environment_of(home), view=view)
         assert result.changes == SandboxChanges(), result.output
         return result
@@ -1132,7 +1132,9 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
         "ask": ["Edit(/notes/**)", "Edit(.envrc)"],
     }
     person = Person("once")
-    async with served(root, person, "--config", str(write_config(tmp_path, {"permissions": rules}))) as client:
+    async with workspace_client(
+        root, person, "--config", str(write_config(tmp_path, {"permissions": rules}))
+    ) as client:
 
         async def said(tool: str, **arguments: object) -> str:
             result = await client.call_tool(tool, arguments)
@@ -1149,14 +1151,14 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
                 command=f'{moves}; python3 -c "{code}"; mv docs/b.txt docs/c.txt; mv docs/c.txt docs/b.txt',
             )
             assert (root / folder / name.replace("+", "")).read_text() == "kept"
-        assert person.asked == []
+        assert person.questions == []
         job = await said(
             "run_shell_command", command="touch began; until [ -e end ]; do sleep 0.1; done", is_background=True
         )
         for name in ("notes/written.txt", ".envrc"):
             await said("write_file", file_path=name, content="written")
         (root / "notes" / "by_hand.txt").write_text("written")
-        assert len(person.asked) == 2
+        assert len(person.questions) == 2
         assert "Note" not in await said("stop_background_job", job_id=job.split()[2])
     assert {(root / name).read_text() for name in (".envrc", "notes/written.txt", "notes/by_hand.txt")} == {"written"}
 
@@ -1173,7 +1175,7 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
     (root / "x.py").write_text("try: open('.vscode/settings.json', 'w')\nexcept OSError as error: print(error)\n")
     (root / "y.py").write_text("open('.envrc', 'w').write('x')\n")
     person = Person("once")
-    async with served(root, person, "--config", str(config)) as client:
+    async with workspace_client(root, person, "--config", str(config)) as client:
 
         async def said(command: str) -> str:
             result = await client.call_tool("run_shell_command", {"command": command})
@@ -1181,20 +1183,20 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
             return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
 
         assert "Note" not in await said("git config user.name t; git config user.email t@example.org && git log")
-        assert len(person.asked) == 1
-        assert "changes git's own settings" in person.asked[0]
+        assert len(person.questions) == 1
+        assert "changes git's own settings" in person.questions[0]
         before = (root / ".git" / "config").read_text()
         assert "Note" not in await said("git add x.py && git commit -qm x && git log")
         await said("git -c alias.x='!echo x >> .git/config' x")
         assert (root / ".git" / "config").read_text() == before
-        assert len(person.asked) == 1
+        assert len(person.questions) == 1
         assert "Note" not in await said("mkdir .vscode && echo 1 > .vscode/settings.json")
-        assert ".vscode/settings.json" in person.asked[1]
+        assert ".vscode/settings.json" in person.questions[1]
         assert (root / ".vscode" / "settings.json").read_text() == "1\n"
         stopped = await said("python3 x.py")
         assert "Exit Code" not in stopped
         assert "Note: the command ran in the working view" in stopped
-        assert len(person.asked) == 2
+        assert len(person.questions) == 2
         moved = await said("python3 y.py")
         assert f"moved out of the workspace: {root}/.envrc (now " in moved
         assert not (root / ".envrc").exists()

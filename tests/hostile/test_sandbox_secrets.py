@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.background_servers import served_by_thread
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
-from tests.hostile.sandboxed import Ran, run, sandbox_for
+from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
 from tools.shell.command_environment import command_environment
@@ -83,7 +83,7 @@ async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[Bu
         made.close()
 
 
-async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> Ran:
+async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> CommandResult:
     async with sandbox(home, readable) as confinement:
         return await run(confinement, command, [str(root) for root in roots], environment_of(home))
 
@@ -150,6 +150,9 @@ async def test_a_secret_in_a_file_that_nobody_knows_is_hidden_and_ordinary_setti
     assert found == {name for name in TOLD_BY_CONTENT if name != ".news/config"}
     assert {name for name in TOLD_BY_CONTENT if f"\n./{name}:" in result.output} == {whole}
     assert "tool" in next(place.programs for path, place in places.withheld.items() if path.endswith(".toolrc"))
+    link = home.with_name("link to home")
+    link.symlink_to(home)
+    assert "tool" in secret_places(str(link), environ={}).withheld[f"{link}/.toolrc"].programs
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")

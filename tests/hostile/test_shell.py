@@ -37,7 +37,7 @@ async def test_no_command_starts_in_a_folder_outside(shell: Shell, root: Path, s
     with pytest.raises(ToolError) as caught:
         await shell.run("pwd", directory=spelled.format(root=root))
     assert caught.value.code in {ToolErrorType.PATH_NOT_IN_WORKSPACE, ToolErrorType.INVALID_TOOL_PARAMS}
-    assert shell.starter.started == []
+    assert shell.starter.processes == []
 
 
 MEASURED = """

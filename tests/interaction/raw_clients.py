@@ -1,7 +1,7 @@
 """Clients that write and read JSON-RPC themselves, over stdio, Streamable HTTP and SSE, in both protocol eras.
 
-A client library would correct what it sends, and hide what it gets. These send what they are told, byte for byte,
-one message after the other, without a thread or an event loop.
+A client library would correct what it sends and hide what it receives. These clients send exactly the messages that a
+test gives them, one after the other, without threads or an event loop.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ Message = dict[str, Any]
 QUESTION = "elicitation/create"
 
 FORM: Mapping[str, Any] = {"elicitation": {"form": {}}}
-"""What a client announces that can show a form."""
+"""The capabilities of a client that can show forms."""
 
 
 class Wire(Protocol):
     """Carries messages to a server and back."""
 
     def send(self, message: Message) -> bool:
-        """Send one message. False if the transport itself refuses it, since it is no JSON-RPC."""
+        """Send one message. Return False if the transport itself refuses it because it is not JSON-RPC."""
         ...
 
     def receive(self, identity: int) -> Message:
-        """The next message that belongs to this request: its answer, or what the server asks before it."""
+        """Return the next message that belongs to this request: its answer, or an earlier request of the server."""
         ...
 
     def close(self) -> None:
-        """Go away without a word."""
+        """Disconnect without telling the server."""
         ...
 
 
@@ -58,7 +58,7 @@ class _Inbox:
         self._waiting: deque[Message] = deque()
 
     def take(self, identity: int) -> Message | None:
-        """The first message kept that belongs to a request."""
+        """Remove and return the first message that answers this request or is itself a request."""
         for message in self._waiting:
             if "method" in message or message.get("id") == identity:
                 self._waiting.remove(message)
@@ -66,13 +66,13 @@ class _Inbox:
         return None
 
     def keep(self, message: Message) -> None:
-        """Keep everything but notifications, which nobody here waits for."""
+        """Keep a message, unless it is a notification. No test waits for those."""
         if "id" in message:
             self._waiting.append(message)
 
 
 class StdioWire:
-    """The pipes of a server process; a client of its own."""
+    """The pipes of a server process, which has only this client."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -95,14 +95,14 @@ class StdioWire:
     def _line(self) -> bytes:
         while b"\n" not in self._unread:
             readable, _, _ = select.select([self._stdout], [], [], CEILING)
-            assert readable, "the server says nothing"
+            assert readable, "the server sent nothing in time"
             data = os.read(self._stdout.fileno(), 1 << 16)
-            assert data, f"the server closed its output: {self._last_words()}"
+            assert data, f"the server closed its output: {self._error_output()}"
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
-    def _last_words(self) -> str:
+    def _error_output(self) -> str:
         assert self.process.stderr is not None
         self.process.wait(CEILING)
         return self.process.stderr.read().decode()
@@ -114,13 +114,13 @@ class StdioWire:
 
 
 class _Events:
-    """Server-sent events of one response."""
+    """Reads the server-sent events of one response."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
 
     def next(self) -> tuple[str, str]:
-        """The name and the data of the next event that has data."""
+        """Return the name and the data of the next event that has data."""
         name, data = "message", list[str]()
         while True:
             raw = self._response.readline()
@@ -143,19 +143,19 @@ def _post(
     url: str, path: str, message: Message, headers: Mapping[str, str]
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     connection = _connection(url)
-    accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    connection.request("POST", path, json.dumps(message), {**accepted, **headers})
+    content_types = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    connection.request("POST", path, json.dumps(message), {**content_types, **headers})
     return connection, connection.getresponse()
 
 
-def _is_taken(response: http.client.HTTPResponse) -> bool:
-    """Whether a message that has no answer was taken; a refusal is said in JSON-RPC or not at all."""
+def _is_accepted(response: http.client.HTTPResponse) -> bool:
+    """Return whether the server accepted a message that gets no answer. A refusal must have the status 400."""
     assert response.status in (http.HTTPStatus.ACCEPTED, http.HTTPStatus.BAD_REQUEST), response.read()
     return response.status == http.HTTPStatus.ACCEPTED
 
 
 class HttpWire:
-    """Streamable HTTP: a connection for each message; what belongs to a request comes in its response."""
+    """Streamable HTTP with a connection for each message. All messages about a request come in its response."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -169,7 +169,7 @@ class HttpWire:
             self._open[message["id"]] = connection, response
             return True
         with closing(connection):
-            return _is_taken(response)
+            return _is_accepted(response)
 
     def receive(self, identity: int) -> Message:
         connection, response = self._open[identity]
@@ -201,13 +201,13 @@ class HttpWire:
         params = message.get("params", {})
         if "_meta" in params:
             name = params.get("name", params.get("uri"))
-            named = {"Mcp-Name": name} if name is not None else {}
-            return {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **named}
+            name_header = {"Mcp-Name": name} if name is not None else {}
+            return {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **name_header}
         return {"Mcp-Session-Id": self._session} if self._session is not None else {}
 
 
 class SseWire:
-    """The older transport: one stream for all that the server says."""
+    """The older HTTP transport: the server sends all its messages on one stream."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -222,7 +222,7 @@ class SseWire:
     def send(self, message: Message) -> bool:
         connection, response = _post(self._url, self._endpoint, message, {})
         with closing(connection):
-            return _is_taken(response)
+            return _is_accepted(response)
 
     def receive(self, identity: int) -> Message:
         while (message := self._inbox.take(identity)) is None:
@@ -236,13 +236,13 @@ class SseWire:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question.
+    """A question for a person, as the client receives it.
 
     Args:
         identity: The id of the live request, or the key among the input requests.
-        message: What a person reads.
-        schema: The form.
-        state: The sealed state that goes back with the answer, in the 2026-07-28 era.
+        message: The text of the question.
+        schema: The schema of the form.
+        state: In the 2026-07-28 revision, the sealed state that goes back with the answer.
     """
 
     identity: Any
@@ -258,7 +258,7 @@ class Question:
 
     @property
     def titles(self) -> list[str]:
-        """What a person reads for each of them."""
+        """The titles of these values, in the same order."""
         field = self.schema["properties"]["decision"]
         return [choice["title"] for choice in field["oneOf"]] if "oneOf" in field else field["enumNames"]
 
@@ -268,19 +268,19 @@ class CallResult:
     """The result of a call.
 
     Args:
-        text: Its first block, as far as it is text.
-        code: The code of its error, or `None` where it has succeeded.
-        more: The texts of its other blocks.
+        text: The text of the first block, or an empty string if it has none.
+        code: The error code, or `None` if the call succeeded.
+        other_texts: The texts of the other blocks.
     """
 
     text: str
     code: str | None
-    more: tuple[str, ...] = field(default=(), compare=False)
+    other_texts: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolError:
-    """An answer that no model ever sees."""
+    """A JSON-RPC error, which no model ever sees."""
 
     code: int
     message: str
@@ -290,14 +290,14 @@ Outcome = Question | CallResult | ProtocolError
 
 
 class RawClient:
-    """One client: what it announces, and how it asks, answers and is asked.
+    """A client that introduces itself, sends requests and answers questions.
 
     Args:
-        wire: How it reaches the server.
+        wire: The connection to the server.
         revision: The protocol revision that it speaks.
-        capabilities: What it announces: once, or in every request.
-        name: What it calls itself.
-        roots: The folders it works in, told when it is asked.
+        capabilities: The capabilities that it announces, once or in every request.
+        name: The name that it gives itself.
+        roots: The folders it works in, which it lists when the server asks.
         calls_through: Whether it calls tools through call_tool.
     """
 
@@ -325,7 +325,7 @@ class RawClient:
         return self.revision == MODERN
 
     def initialize(self) -> Message:
-        """Introduce itself: by the handshake, or by looking what there is."""
+        """Introduce the client: by the handshake, or by `server/discover` in the revision without one."""
         if self.is_modern:
             return self._result("server/discover")
         params = {"protocolVersion": self.revision, "capabilities": self._capabilities, "clientInfo": self._info}
@@ -334,7 +334,7 @@ class RawClient:
         return answer
 
     def is_answered(self) -> bool:
-        """Whether the server still answers."""
+        """Return whether the server still answers."""
         return "error" not in self._answer(self.request("server/discover" if self.is_modern else "ping"))
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
@@ -344,32 +344,32 @@ class RawClient:
         return Call(self, tool, arguments)
 
     def tools(self) -> list[Message]:
-        """The tools that are listed."""
+        """Return the tools that the server lists."""
         return self._result("tools/list")["tools"]
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a request; its id."""
+        """Send a request and return its id."""
         identity = next(self._numbers)
-        sent = dict(params or {})
+        full_params = dict(params or {})
         if self.is_modern:
             keys = {"protocolVersion": MODERN, "clientCapabilities": self._capabilities, "clientInfo": self._info}
-            sent["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
-        self.wire.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": sent})
+            full_params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
+        self.wire.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": full_params})
         return identity
 
     def send_answer(self, identity: Any, **answer: Any) -> bool:
-        """Send an answer, asked for or not. False if the transport itself refuses it."""
+        """Send an answer, whether or not it was asked for. Return False if the transport itself refuses it."""
         return self.wire.send({"jsonrpc": "2.0", "id": identity, **answer})
 
     def receive(self, identity: int) -> Message:
-        """The next message that belongs to this request; a question for roots is answered on the way."""
+        """Return the next message that belongs to this request. Requests for roots are answered on the way."""
         while (message := self.wire.receive(identity)).get("method") == "roots/list":
             self.send_answer(message["id"], result={"roots": self._roots})
         return message
 
     def _answer(self, identity: int) -> Message:
         message = self.receive(identity)
-        assert "method" not in message, "nothing was asked for that needs an answer"
+        assert "method" not in message, "the server sent a request instead of the answer"
         return message
 
     def _result(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
@@ -377,12 +377,12 @@ class RawClient:
 
 
 class Call:
-    """One call, from the request to the result, with the questions between them.
+    """One tool call, from the request to the result, with the questions in between.
 
     Args:
-        client: Whose call it is.
+        client: The client that makes the call.
         tool: The tool's name.
-        arguments: Sent again with every answer in the 2026-07-28 era.
+        arguments: The arguments, which the 2026-07-28 revision sends again with every answer.
     """
 
     def __init__(self, client: RawClient, tool: str, arguments: Mapping[str, Any]) -> None:
@@ -392,7 +392,7 @@ class Call:
         self._identity = self._begin({})
 
     def outcome(self) -> Outcome:
-        """What the server says next."""
+        """Return what the server sends next about this call: a question, a result or an error."""
         message = self._client.receive(self._identity)
         if message.get("method") == QUESTION:
             return Question(message["id"], message["params"]["message"], message["params"]["requestedSchema"])
@@ -401,43 +401,43 @@ class Call:
         return _outcome_of(message["result"])
 
     def next_question(self) -> Question:
-        """The question that is asked next."""
+        """Return the next outcome, which must be a question."""
         outcome = self.outcome()
         assert isinstance(outcome, Question), outcome
         return outcome
 
     def next_result(self) -> CallResult:
-        """The result that comes next."""
+        """Return the next outcome, which must be a result."""
         outcome = self.outcome()
         assert isinstance(outcome, CallResult), outcome
         return outcome
 
-    def answer(self, asked: Question, reply: Any) -> bool:
-        """Answer a question with anything at all. False if the transport itself refuses it."""
+    def answer(self, question: Question, reply: Any) -> bool:
+        """Answer a question with any value, valid or not. Return False if the transport itself refuses it."""
         if not self._client.is_modern:
-            return self._client.send_answer(asked.identity, result=reply)
-        self.retry({asked.identity: reply}, asked.state)
+            return self._client.send_answer(question.identity, result=reply)
+        self.retry({question.identity: reply}, question.state)
         return True
 
     def retry(self, responses: Any, state: Any) -> None:
-        """Send the call again, with what may be answers."""
+        """Send the call again with these responses, valid or not."""
         self._identity = self._begin({"inputResponses": responses, "requestState": state})
 
-    def _begin(self, more: Mapping[str, Any]) -> int:
-        given = {key: value for key, value in more.items() if value is not None}
-        return self._client.request("tools/call", {"name": self._tool, "arguments": self._arguments, **given})
+    def _begin(self, extra_params: Mapping[str, Any]) -> int:
+        present_params = {key: value for key, value in extra_params.items() if value is not None}
+        return self._client.request("tools/call", {"name": self._tool, "arguments": self._arguments, **present_params})
 
 
 def _outcome_of(result: Message) -> Outcome:
     if result.get("resultType") == "input_required":
         ((key, request),) = result["inputRequests"].items()
         assert request["method"] == QUESTION
-        asked = request["params"]
-        return Question(key, asked["message"], asked["requestedSchema"], result["requestState"])
+        params = request["params"]
+        return Question(key, params["message"], params["requestedSchema"], result["requestState"])
     error = result.get("_meta", {}).get("coretools-mcp/error")
     assert bool(result.get("isError")) == (error is not None), result
-    first, *more = (block.get("text", "") for block in result["content"])
-    return CallResult(first, error["type"] if error is not None else None, tuple(more))
+    first_text, *other_texts = (block.get("text", "") for block in result["content"])
+    return CallResult(first_text, error["type"] if error is not None else None, tuple(other_texts))
 
 
 @contextmanager
@@ -464,33 +464,33 @@ def _process(arguments: list[str], environ: Mapping[str, str] | None) -> Generat
 def stdio_server(
     root: Path | None, config: Path | None, environ: Mapping[str, str] | None = None
 ) -> Generator[StdioWire]:
-    """A server over stdio, which is the wire of its only client."""
+    """Run a server over stdio. Yields the wire of its only client."""
     with _process(server_arguments(root, config), environ) as process:
         yield StdioWire(process)
 
 
 @contextmanager
 def http_server(root: Path | None, config: Path | None, environ: Mapping[str, str] | None = None) -> Generator[str]:
-    """A server over Streamable HTTP and SSE on a free port; yields its base URL."""
+    """Run a server over Streamable HTTP and SSE on a free port. Yields its base URL."""
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0")
     with _process(arguments, environ) as process:
         assert process.stderr is not None
-        said = b""
-        while not (found := re.search(rb"serving MCP at (http://\S+?),", said)):
+        output = b""
+        while not (match := re.search(rb"serving MCP at (http://\S+?),", output)):
             line = process.stderr.readline()
-            assert line, f"the server does not start: {said.decode()}"
-            said += line
-        yield found[1].decode()
+            assert line, f"the server did not start: {output.decode()}"
+            output += line
+        yield match[1].decode()
 
 
 def connect_http(url: str, transport: str) -> HttpWire | SseWire:
-    """A new connection to a server that is listening."""
+    """Open a new connection to a running server."""
     return SseWire(url) if transport == "sse" else HttpWire(url)
 
 
 @contextmanager
 def initialized_client(wire: Wire, revision: str, **options: Any) -> Generator[RawClient]:
-    """A client that has introduced itself, and goes away without a word."""
+    """Yield an initialized client. It disconnects at the end without telling the server."""
     client = RawClient(wire, revision, **options)
     try:
         client.initialize()
@@ -500,7 +500,7 @@ def initialized_client(wire: Wire, revision: str, **options: Any) -> Generator[R
 
 
 def wait_until_time(moment: float) -> None:
-    """Wait until the clock of this machine, which is the server's too, is past a moment."""
+    """Wait until the clock of this machine, which the server uses too, has passed a moment."""
     ceiling = time.monotonic() + CEILING
     while time.time() <= moment:
         assert time.monotonic() < ceiling

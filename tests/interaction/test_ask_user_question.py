@@ -1,4 +1,4 @@
-"""Questions of the model to the user, as a client sees them in both protocol eras."""
+"""Questions from the model to the user, as a client sees them in both protocol eras."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ ANSWER: Mapping[str, Any] = {
 
 
 class Person:
-    """Answers every form in the same way, and remembers what was asked."""
+    """Answers every form in the same way, and records the questions."""
 
     def __init__(self, action: Any = "accept", content: Mapping[str, Any] | None = None) -> None:
-        self.asked: list[types.ElicitRequestFormParams] = []
+        self.questions: list[types.ElicitRequestFormParams] = []
         self._result = types.ElicitResult(action=action, content=dict(content) if content is not None else None)
 
     async def __call__(self, _context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        self.asked.append(params)
+        self.questions.append(params)
         return self._result
 
 
 @asynccontextmanager
-async def asking(
+async def in_process_client(
     mode: str, root: Path, folder: Path, settings: Mapping[str, Any] | None = None, **callbacks: Any
 ) -> AsyncGenerator[Client]:
-    """A client of a server that has the tool."""
+    """Yield a client of a server in this process."""
     config = write_config(folder, settings or {})
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     async with app.running(), Client(in_process(app), mode=mode, cache=None, **callbacks) as client:
@@ -79,41 +79,41 @@ async def asking(
 @both_eras
 async def test_the_user_answers_in_one_form_in_both_eras(mode: str, root: Path, tmp_path: Path) -> None:
     person = Person(content=ANSWER)
-    async with asking(mode, root, tmp_path, elicitation_callback=person) as client:
+    async with in_process_client(mode, root, tmp_path, elicitation_callback=person) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert not result.is_error
     assert result.structured_content == {
         "outcome": "answered",
         "answers": {"Library": ["aiohttp"], "Checks": ["a", "b"], "Name": ["acme"], "Go on": ["Yes"]},
     }
-    (asked,) = person.asked
-    assert asked.message.startswith("Ask the user: Library, Checks, Name, Go on\n\nThe model asks you.")
-    assert "Asked because" not in asked.message
-    assert asked.requested_schema["required"] == ["question_1", "question_2", "question_3", "question_4"]
-    assert "decision" not in asked.requested_schema["properties"]
+    (question,) = person.questions
+    assert question.message.startswith("Ask the user: Library, Checks, Name, Go on\n\nThe model asks you.")
+    assert "Asked because" not in question.message
+    assert question.requested_schema["required"] == ["question_1", "question_2", "question_3", "question_4"]
+    assert "decision" not in question.requested_schema["properties"]
 
 
 @pytest.mark.requirement("ask_user.eras")
 @both_eras
 @pytest.mark.parametrize(("action", "outcome"), [("decline", "declined"), ("cancel", "dismissed")])
-async def test_who_does_not_answer_is_told_as_such(
+async def test_the_result_says_that_the_user_declined_or_dismissed_the_form(
     mode: str, action: str, outcome: str, root: Path, tmp_path: Path
 ) -> None:
     person = Person(action)
-    async with asking(mode, root, tmp_path, elicitation_callback=person) as client:
+    async with in_process_client(mode, root, tmp_path, elicitation_callback=person) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert not result.is_error
     assert result.structured_content == {"outcome": outcome, "answers": {}}
-    assert len(person.asked) == 1
+    assert len(person.questions) == 1
 
 
 @pytest.mark.requirement("ask_user.eras")
 @both_eras
 @pytest.mark.parametrize("content", [None, {}, {"decision": "once"}, {**ANSWER, "question_4": "Perhaps"}], ids=str)
-async def test_a_form_without_an_answer_is_told_to_the_model(
+async def test_a_form_without_an_answer_is_reported_to_the_model(
     mode: str, content: Mapping[str, Any] | None, root: Path, tmp_path: Path
 ) -> None:
-    async with asking(mode, root, tmp_path, elicitation_callback=Person(content=content)) as client:
+    async with in_process_client(mode, root, tmp_path, elicitation_callback=Person(content=content)) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert result.is_error
     assert "came back without any answer" in str(result.content)
@@ -124,16 +124,16 @@ async def test_a_form_without_an_answer_is_told_to_the_model(
 async def test_a_server_that_allows_everything_still_asks(mode: str, root: Path, tmp_path: Path) -> None:
     person = Person(content=ANSWER)
     settings = {"permissions": {"allow": ["*"]}}
-    async with asking(mode, root, tmp_path, settings, elicitation_callback=person) as client:
+    async with in_process_client(mode, root, tmp_path, settings, elicitation_callback=person) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert not result.is_error
-    assert len(person.asked) == 1
+    assert len(person.questions) == 1
 
 
 @pytest.mark.requirement("ask_user.unavailable")
 @both_eras
 async def test_a_client_without_forms_is_told_to_ask_in_its_reply(mode: str, root: Path, tmp_path: Path) -> None:
-    async with asking(mode, root, tmp_path) as client:
+    async with in_process_client(mode, root, tmp_path) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert result.is_error
     assert "Ask the questions in your reply" in str(result.content)
@@ -144,21 +144,21 @@ async def test_a_client_without_forms_is_told_to_ask_in_its_reply(mode: str, roo
 async def test_where_forms_have_no_fields_nobody_is_asked(mode: str, root: Path, tmp_path: Path) -> None:
     person = Person(content=ANSWER)
     settings = {"confirmation": {"style": "simple"}}
-    async with asking(mode, root, tmp_path, settings, elicitation_callback=person) as client:
+    async with in_process_client(mode, root, tmp_path, settings, elicitation_callback=person) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert result.is_error
     assert "confirmation.style" in str(result.content)
-    assert not person.asked
+    assert not person.questions
 
 
 @pytest.mark.requirement("ask_user.answer")
 async def test_a_form_that_nobody_answers_in_time_is_no_failure(root: Path, tmp_path: Path) -> None:
-    async def away(_context: Any, _params: Any) -> types.ElicitResult:
+    async def wait_forever(_context: Any, _params: Any) -> types.ElicitResult:
         await anyio.sleep_forever()
         raise AssertionError("nobody comes back")
 
     settings = {"confirmation": {"timeout": 100}}
-    async with asking(HANDSHAKE, root, tmp_path, settings, elicitation_callback=away) as client:
+    async with in_process_client(HANDSHAKE, root, tmp_path, settings, elicitation_callback=wait_forever) as client:
         with anyio.fail_after(30):
             result = await client.call_tool(TOOL, QUESTIONS)
     assert not result.is_error
@@ -167,8 +167,8 @@ async def test_a_form_that_nobody_answers_in_time_is_no_failure(root: Path, tmp_
 
 @pytest.mark.requirement("ask_user.eras")
 async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(root: Path, tmp_path: Path) -> None:
-    async with asking(MODERN, root, tmp_path, elicitation_callback=Person()) as client:
-        others = {"questions": QUESTIONS["questions"][2:]}
+    async with in_process_client(MODERN, root, tmp_path, elicitation_callback=Person()) as client:
+        other_questions = {"questions": QUESTIONS["questions"][2:]}
 
         async def call(arguments: dict[str, Any], state: str | None = None) -> Any:
             answer = types.ElicitResult(action="accept", content=dict(ANSWER))
@@ -177,20 +177,20 @@ async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(
                 TOOL, arguments, input_responses=responses, request_state=state, allow_input_required=True
             )
 
-        first = await call(QUESTIONS)
-        assert isinstance(first, types.InputRequiredResult)
-        assert isinstance(await call(others, first.request_state), types.InputRequiredResult)
+        first_result = await call(QUESTIONS)
+        assert isinstance(first_result, types.InputRequiredResult)
+        assert isinstance(await call(other_questions, first_result.request_state), types.InputRequiredResult)
         assert isinstance(await call(QUESTIONS, "forged"), types.InputRequiredResult)
-        answered = await call(QUESTIONS, first.request_state)
-        assert answered.structured_content["outcome"] == "answered"
-        assert isinstance(await call(QUESTIONS, first.request_state), types.InputRequiredResult)
+        answered_result = await call(QUESTIONS, first_result.request_state)
+        assert answered_result.structured_content["outcome"] == "answered"
+        assert isinstance(await call(QUESTIONS, first_result.request_state), types.InputRequiredResult)
 
 
 @pytest.mark.requirement("ask_user.always_asked")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize(
-    ("announced", "is_listed"),
+    ("capabilities", "is_listed"),
     [
         ({"elicitation": {"form": {}}}, True),
         ({"elicitation": {}}, True),
@@ -200,9 +200,9 @@ async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(
     ids=str,
 )
 def test_the_tool_is_listed_for_clients_that_can_show_a_form(
-    announced: dict[str, Any], is_listed: bool, transport: str, revision: str, url: str
+    capabilities: dict[str, Any], is_listed: bool, transport: str, revision: str, url: str
 ) -> None:
-    with initialized_client(connect_http(url, transport), revision, capabilities=announced) as client:
+    with initialized_client(connect_http(url, transport), revision, capabilities=capabilities) as client:
         assert (TOOL in [tool["name"] for tool in client.tools()]) is is_listed
 
 
@@ -217,10 +217,10 @@ def test_the_form_of_each_revision_is_answered_over_the_wire(transport: str, rev
     with initialized_client(connect_http(url, transport), revision) as client:
         call = client.call(TOOL, QUESTIONS)
         call.answer(call.next_question(), {"action": "accept", "content": answer})
-        done = call.next_result()
-    assert done.code is None
-    assert "Library: aiohttp\n" in done.text
-    assert "Checks: a" in done.text
+        result = call.next_result()
+    assert result.code is None
+    assert "Library: aiohttp\n" in result.text
+    assert "Checks: a" in result.text
 
 
 @pytest.fixture(scope="module")

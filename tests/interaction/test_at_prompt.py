@@ -1,4 +1,4 @@
-"""`@` for any client: the `at` prompt and its completion, over real clients in every protocol revision."""
+"""The prompt `at`, which is `@` for any client, and its completion, in every protocol revision."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ PNG = png()
 AT = types.PromptReference(name="at")
 
 
-async def at(client: Client, paths: str) -> types.GetPromptResult:
+async def prompt_result(client: Client, paths: str) -> types.GetPromptResult:
     return await client.get_prompt("at", {"paths": paths})
 
 
 async def at_text(client: Client, paths: str) -> str:
-    """The text of the first message: all that some clients take."""
-    result = await at(client, paths)
+    """Return the text of the first message, which is all that some clients use."""
+    result = await prompt_result(client, paths)
     assert {message.role for message in result.messages} == {"user"}
-    first = result.messages[0].content
-    assert isinstance(first, types.TextContent)
-    return first.text
+    first_content = result.messages[0].content
+    assert isinstance(first_content, types.TextContent)
+    return first_content.text
 
 
 async def refusal(client: Client, paths: str) -> MCPError:
-    with pytest.raises(MCPError) as caught:
-        await at(client, paths)
-    return caught.value
+    with pytest.raises(MCPError) as error_info:
+        await prompt_result(client, paths)
+    return error_info.value
 
 
-async def completed(client: Client, line: str) -> list[str]:
+async def completions(client: Client, line: str) -> list[str]:
     result = await client.complete(AT, {"name": "paths", "value": line})
     return result.completion.values
 
@@ -80,7 +80,7 @@ async def test_several_paths_folders_and_globs_come_in_one_text(mode: str, root:
         for line in (r"docs/my\ notes.md", "@'docs/my notes.md'", (root / "docs/my notes.md").as_uri()):
             assert "in docs/my notes.md" in await at_text(client, line)
         assert "in docs/a,b.md" in await at_text(client, '@"docs/a,b.md"')
-        result = await at(client, "src")
+        result = await prompt_result(client, "src")
         assert result.description == "Content of 3 files"
         assert (result.meta or {})["coretools-mcp/facts"]["files"] == [
             str(root / "src" / name) for name in ("app.ts", "style.css", "view.tsx")
@@ -88,7 +88,7 @@ async def test_several_paths_folders_and_globs_come_in_one_text(mode: str, root:
 
 
 @pytest.mark.requirement("at.typed")
-async def test_a_path_whose_quotes_the_client_took_off_is_still_read(root: Path) -> None:
+async def test_a_path_whose_quotes_the_client_removed_is_still_read(root: Path) -> None:
     (root / "my notes.md").write_text("noted\n")
     async with in_memory(HANDSHAKE, root) as client:
         assert "noted" in await at_text(client, "@my notes.md")
@@ -105,7 +105,7 @@ async def test_media_follow_the_text_in_messages_of_their_own(mode: str, root: P
     (root / "c.txt").write_text("words\n")
     (root / "d.mp4").write_bytes(b"\0\0\0\x18ftypmp42\0\0\0\0")
     async with in_memory(mode, root) as client:
-        result = await at(client, "a.png b.wav c.txt d.mp4")
+        result = await prompt_result(client, "a.png b.wav c.txt d.mp4")
     kinds = [message.content.type for message in result.messages]
     # The first revision has no audio yet.
     assert kinds == ["text", "image", "resource" if mode == "2024-11-05" else "audio", "resource"]
@@ -171,7 +171,9 @@ async def test_a_uri_means_exactly_one_path(root: Path) -> None:
 
 
 @pytest.mark.requirement("at.uris")
-async def test_a_uri_of_what_lies_outside_is_refused_whether_or_not_it_is_there(root: Path, tmp_path: Path) -> None:
+async def test_a_uri_outside_the_workspace_is_refused_whether_or_not_the_file_exists(
+    root: Path, tmp_path: Path
+) -> None:
     (tmp_path / "outside.txt").write_text("classified\n")
     async with in_memory(HANDSHAKE, root) as client:
         errors = [(await refusal(client, f"file://{tmp_path}/{name}.txt")).error for name in ("outside", "absenty")]
@@ -180,7 +182,7 @@ async def test_a_uri_of_what_lies_outside_is_refused_whether_or_not_it_is_there(
 
 
 @pytest.mark.requirement("at.prompt")
-async def test_what_was_left_out_beside_what_was_read_is_told_in_the_text(root: Path) -> None:
+async def test_the_text_names_the_files_that_were_left_out(root: Path) -> None:
     (root / "a.txt").write_text("words\n")
     async with in_memory(HANDSHAKE, root) as client:
         text = await at_text(client, "a.txt absent.txt")
@@ -207,17 +209,17 @@ async def test_the_last_path_is_completed_and_the_rest_of_the_line_kept(mode: st
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("x")
     async with in_memory(mode, root) as client:
-        assert await completed(client, "") == ["@@types/", "src/", '"a,b.txt"', '"my notes.txt"', "setup.py"]
-        assert await completed(client, "@s") == ["@src/", "@setup.py"]
-        assert await completed(client, "@setup.py, @src/") == ["@setup.py, @src/deep/", "@setup.py, @src/app.py"]
-        assert await completed(client, 'x "my') == ['x "my notes.txt"']
-        assert await completed(client, "@@t") == ["@@types/"]
-        assert await completed(client, f"{root}/set") == [f"{root}/setup.py"]
-        assert await completed(client, str(root)[:-3]) == [f"{root}/"]
-        assert await completed(client, "app") == ["src/app.py"], "found in a folder below"
+        assert await completions(client, "") == ["@@types/", "src/", '"a,b.txt"', '"my notes.txt"', "setup.py"]
+        assert await completions(client, "@s") == ["@src/", "@setup.py"]
+        assert await completions(client, "@setup.py, @src/") == ["@setup.py, @src/deep/", "@setup.py, @src/app.py"]
+        assert await completions(client, 'x "my') == ['x "my notes.txt"']
+        assert await completions(client, "@@t") == ["@@types/"]
+        assert await completions(client, f"{root}/set") == [f"{root}/setup.py"]
+        assert await completions(client, str(root)[:-3]) == [f"{root}/"]
+        assert await completions(client, "app") == ["src/app.py"], "found in a folder below"
         for line in ("../", "/etc/pass", "absent/", "a\0", "x" * 20_000, "~root/"):
-            assert await completed(client, line) == [], line[:20]
-        for value in await completed(client, ""):
+            assert await completions(client, line) == [], line[:20]
+        for value in await completions(client, ""):
             assert "x" in await at_text(client, value)
 
 
@@ -230,9 +232,9 @@ async def test_at_most_a_hundred_values_come_with_their_number(mode: str, root: 
         completion = (await client.complete(AT, {"name": "paths", "value": ""})).completion
         assert (len(completion.values), completion.total, completion.has_more) == (100, 150, True)
         for ref, argument in ((AT, "absent"), (types.PromptReference(name="absent"), "paths")):
-            with pytest.raises(MCPError) as caught:
+            with pytest.raises(MCPError) as error_info:
                 await client.complete(ref, {"name": argument, "value": ""})
-            assert caught.value.error.code == types.INVALID_PARAMS
+            assert error_info.value.error.code == types.INVALID_PARAMS
 
 
 @pytest.mark.requirement("at.completion")
@@ -255,7 +257,7 @@ async def test_the_clients_roots_count_for_the_prompt_as_for_tools(tmp_path: Pat
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(folder.as_uri())) for folder in (first, second)])
 
     async with in_memory(HANDSHAKE, None, list_roots_callback=roots) as client:
-        assert await completed(client, "in-") == ["in-first.txt", "in-second.txt"]
+        assert await completions(client, "in-") == ["in-first.txt", "in-second.txt"]
         assert "second" in await at_text(client, "in-second.txt")
 
 
@@ -265,15 +267,19 @@ async def test_without_a_workspace_the_error_names_the_setting(tmp_path: Path) -
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl((tmp_path / "absent").as_uri()))])
 
     async with in_memory(HANDSHAKE, None, list_roots_callback=roots) as client:
-        for request in (at(client, "a.txt"), completed(client, "a"), client.read_resource("file:///a.txt")):
-            with pytest.raises(MCPError, match="--workspace") as caught:
+        for request in (
+            prompt_result(client, "a.txt"),
+            completions(client, "a"),
+            client.read_resource("file:///a.txt"),
+        ):
+            with pytest.raises(MCPError, match="--workspace") as error_info:
                 await request
-            assert caught.value.error.data["type"] == "no_workspace"
+            assert error_info.value.error.data["type"] == "no_workspace"
 
 
 @pytest.mark.requirement("at.capabilities")
 @pytest.mark.parametrize("revision", HANDSHAKES)
-def test_every_handshake_revision_is_told_what_there_is(revision: str, root: Path) -> None:
+def test_every_handshake_revision_announces_prompts_resources_and_completions(revision: str, root: Path) -> None:
     (root / "a.txt").write_text("words\n")
     get = {"name": "at", "arguments": {"paths": "a.txt"}}
     with running(root) as server:
@@ -289,7 +295,7 @@ def test_every_handshake_revision_is_told_what_there_is(revision: str, root: Pat
 
 
 @pytest.mark.requirement("at.capabilities")
-async def test_the_modern_revision_is_promised_no_change_that_never_comes(root: Path) -> None:
+async def test_the_modern_revision_is_promised_no_notifications_that_never_come(root: Path) -> None:
     async with in_memory("auto", root) as client:
         assert client.protocol_version == MODERN
         capabilities = client.server_capabilities
@@ -306,7 +312,7 @@ class AskingPolicy(PermissionPolicy):
 
 
 def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext) -> RequestTable:
-    """A server with these built-in tools, whose files features are the only thing in it."""
+    """Return a server that offers only the prompt, resources and completions of these built-in tools."""
     registry = ToolRegistry()
     for tool in builtin_tools():
         if tool.name in names:
@@ -317,14 +323,14 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
 
     table = RequestTable()
     consent = ConsentPolicy("client", 60, "form", lone_replica())
-    remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileRequests(ToolRunner(registry, policy), context_of, lambda _: nullcontext(), consent, remembered).register(table)
+    memory = MemoryResources(MemoryFiles(), TodoLists())
+    FileRequests(ToolRunner(registry, policy), context_of, lambda _: nullcontext(), consent, memory).register(table)
     return table
 
 
 @pytest.mark.requirement("at.capabilities")
 @pytest.mark.parametrize(
-    ("names", "announced"),
+    ("names", "features"),
     [
         (set[str](), set[str]()),
         ({"read_many_files"}, {"prompts"}),
@@ -334,11 +340,11 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
     ],
 )
 async def test_only_what_the_tools_make_possible_is_announced(
-    names: set[str], announced: set[str], context: ToolContext
+    names: set[str], features: set[str], context: ToolContext
 ) -> None:
     async with Client(in_process(features_of(names, PermissionPolicy(), context)), mode=HANDSHAKE) as client:
         capabilities: Mapping[str, Any] = client.server_capabilities.model_dump(exclude_none=True)
-    assert set(capabilities) & {"prompts", "resources", "completions"} == announced
+    assert set(capabilities) & {"prompts", "resources", "completions"} == features
 
 
 @pytest.mark.requirement("at.permissions")
@@ -348,11 +354,11 @@ async def test_a_rule_that_asks_about_reading_asks_for_the_prompt_and_for_resour
 ) -> None:
     path = root / "a.txt"
     path.write_text("words\n")
-    asked: list[str] = []
+    questions: list[str] = []
     decision = "once"
 
     async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
+        questions.append(params.message)
         return types.ElicitResult(action="accept", content={"decision": decision})
 
     server = features_of({"read_many_files", "read_file", "list_directory"}, AskingPolicy(), context)
@@ -361,26 +367,26 @@ async def test_a_rule_that_asks_about_reading_asks_for_the_prompt_and_for_resour
         (contents,) = (await client.read_resource(path.as_uri())).contents
         assert isinstance(contents, types.TextResourceContents)
         assert contents.text == "words\n"
-        assert len(asked) == 2
-        assert "a.txt" in asked[0]
-        assert await completed(client, "a") == [], "no question with every key, so nothing is listed"
-        assert len(asked) == 2
+        assert len(questions) == 2
+        assert "a.txt" in questions[0]
+        assert await completions(client, "a") == [], "completion never asks the user, so nothing is listed"
+        assert len(questions) == 2
         decision = "deny"
-        for request in (at(client, "a.txt"), client.read_resource(path.as_uri())):
-            with pytest.raises(MCPError, match="refused") as caught:
+        for request in (prompt_result(client, "a.txt"), client.read_resource(path.as_uri())):
+            with pytest.raises(MCPError, match="refused") as error_info:
                 await request
-            assert caught.value.error.data["type"] == "execution_denied"
+            assert error_info.value.error.data["type"] == "execution_denied"
 
 
 @pytest.mark.requirement("at.permissions")
-async def test_a_bug_tells_the_client_nothing_of_itself(context: ToolContext) -> None:
+async def test_an_internal_error_shows_the_client_no_details(context: ToolContext) -> None:
     class Broken(PermissionPolicy):
         def judge_details(self, *_: Any, **__: Any) -> Permission:
             raise RuntimeError("a secret of ours")
 
     server = features_of({"read_file", "list_directory"}, Broken(), context)
     async with Client(in_process(server), mode=HANDSHAKE) as client:
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError) as error_info:
             await client.read_resource((Path(context.workspace.first_root) / "a.txt").as_uri())
-    assert caught.value.error.code == types.INTERNAL_ERROR
-    assert "secret" not in str(caught.value.error)
+    assert error_info.value.error.code == types.INTERNAL_ERROR
+    assert "secret" not in str(error_info.value.error)

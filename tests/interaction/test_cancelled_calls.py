@@ -1,4 +1,4 @@
-"""A call that its client cancels: whatever does the work is told, and ends."""
+"""Cancelled calls: the program that does the work is ended, and an upstream is told of the cancellation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-OPEN: Mapping[str, Any] = {"shell": {"sandbox": "off"}}
-LINGERS = "echo $$ > began.new; mv began.new began; exec sleep 600"
+NO_SANDBOX: Mapping[str, Any] = {"shell": {"sandbox": "off"}}
+LINGERING_COMMAND = "echo $$ > began.new; mv began.new began; exec sleep 600"
 
 
 async def accept(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -34,16 +34,16 @@ async def accept(context: object, params: types.ElicitRequestParams) -> types.El
     return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
-async def until_there(file: Path) -> None:
-    while not file.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
+async def until_exists(file: Path) -> None:
+    while not file.exists():  # noqa: ASYNC110 - a new file sends no event
         await anyio.sleep(0.01)
 
 
-async def cancelled_once_it_began(client: Client, began: Path, tool: str, arguments: Mapping[str, Any]) -> None:
-    """Call a tool, and cancel the call when the file is there."""
+async def cancel_once_begun(client: Client, begin_file: Path, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Call a tool, and cancel the call as soon as the file exists."""
     async with anyio.create_task_group() as calls:
         calls.start_soon(client.call_tool, tool, dict(arguments))
-        await until_there(began)
+        await until_exists(begin_file)
         calls.cancel_scope.cancel()
 
 
@@ -52,13 +52,13 @@ async def test_the_program_of_a_cancelled_custom_tool_is_ended(mode: str, root: 
     (tmp_path / "declared.json").write_text(json.dumps([{"name": "linger"}]))
     commands = {
         "discoveryCommand": ["cat", str(tmp_path / "declared.json")],
-        "callCommand": ["/bin/sh", "-c", LINGERS.replace("$", "$$")],
+        "callCommand": ["/bin/sh", "-c", LINGERING_COMMAND.replace("$", "$$")],
     }
-    config = write_config(tmp_path, {**OPEN, "tools": commands})
+    config = write_config(tmp_path, {**NO_SANDBOX, "tools": commands})
     with anyio.fail_after(CEILING):
         async with connected("stdio", mode, root, config, elicitation_callback=accept) as client:
             assert "linger" in {tool.name for tool in (await client.list_tools()).tools}
-            await cancelled_once_it_began(client, root / "began", "linger", {})
+            await cancel_once_begun(client, root / "began", "linger", {})
             await until_ended([int((root / "began").read_text())])
             assert not (await client.call_tool("list_directory", {"path": "."})).is_error
 
@@ -72,6 +72,6 @@ async def test_another_server_is_told_that_its_call_was_cancelled(mode: str, roo
     with anyio.fail_after(CEILING):
         async with connected("stdio", mode, root, config, elicitation_callback=accept) as client:
             await client.list_tools()
-            await cancelled_once_it_began(client, marks / "began", "slow__wait", {})
-            await until_there(marks / "cancelled")
+            await cancel_once_begun(client, marks / "began", "slow__wait", {})
+            await until_exists(marks / "cancelled")
             assert not (await client.call_tool("list_directory", {"path": "."})).is_error

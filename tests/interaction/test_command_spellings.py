@@ -1,4 +1,4 @@
-"""The three command keys on a running server: whatever way they are spelled, the registry and the results are equal."""
+"""The three keys for commands, on a running server: every spelling gives the same registry and the same results."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ SPELLINGS: Mapping[str, tuple[KeyPath, KeyPath, KeyPath]] = {
     "call": (("tools", "callCommand"), ("toolCallCommand",), ("tools", "toolCallCommand")),
     "server": (("mcp", "serverCommand"), ("mcpServerCommand",), ("mcp", "mcpServerCommand")),
 }
-"""Each command, and its key in sections, flat, and as the documentation of the tools has it."""
+"""Each command with three spellings of its key: in a section, flat, and as the tools' documentation spells it."""
 
 SECTIONS, FLAT, DOCUMENTED = range(3)
-PRINT = "import sys; print(open(sys.argv[1]).read())"
-CALLED = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
-DECLARED = [
+PRINT_PROGRAM = "import sys; print(open(sys.argv[1]).read())"
+CALL_PROGRAM = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
+DECLARATIONS = [
     {"name": "shout", "description": "Shouts.", "parametersJsonSchema": {"properties": {"what": {"type": "string"}}}}
 ]
 
 
 @dataclass(frozen=True)
-class Served:
-    """What one server holds and answers."""
+class Observation:
+    """The tools of one server, and its answers to two calls."""
 
-    declared: Sequence[tuple[str, str, Any]]
+    definitions: Sequence[tuple[str, str, Any]]
     kinds: Mapping[str, type]
-    listed: Sequence[types.Tool]
+    listed_tools: Sequence[types.Tool]
     answers: Sequence[str]
 
 
-def written(folder: Path, spelled: Mapping[str, int]) -> Path:
-    """A settings file with the three commands, each spelled in one of its ways."""
-    declared = folder / "declared tools.json"
-    declared.write_text(json.dumps(DECLARED))
+def write_settings(folder: Path, spellings: Mapping[str, int]) -> Path:
+    """Write a settings file with the three commands, each with one of its spellings."""
+    declarations = folder / "declared tools.json"
+    declarations.write_text(json.dumps(DECLARATIONS))
     upstream = stdio_upstream()
     lines = {
-        "discovery": [sys.executable, "-c", PRINT, str(declared)],
-        "call": [sys.executable, "-c", CALLED],
+        "discovery": [sys.executable, "-c", PRINT_PROGRAM, str(declarations)],
+        "call": [sys.executable, "-c", CALL_PROGRAM],
         "server": [upstream["command"], *upstream["args"]],
     }
     tree: dict[str, Any] = {}
     for command, words in lines.items():
-        *sections, last = SPELLINGS[command][spelled[command]]
-        holder = tree
+        *sections, key = SPELLINGS[command][spellings[command]]
+        section_values = tree
         for section in sections:
-            holder = holder.setdefault(section, {})
-        holder[last] = shlex.join(words)
+            section_values = section_values.setdefault(section, {})
+        section_values[key] = shlex.join(words)
     return write_config(folder, tree)
 
 
@@ -78,8 +78,8 @@ async def accept(context: object, params: types.ElicitRequestParams) -> types.El
     return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
-async def served(root: Path, config: Path) -> Served:
-    """Serve these settings to a client that lists all and calls what is not built in."""
+async def observe(root: Path, config: Path) -> Observation:
+    """Serve these settings to a client that lists all tools and calls two that are not built in."""
     report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state(), folder=str(root))
     assert report.warnings == ()
     app = App(report, "stdio")
@@ -88,15 +88,15 @@ async def served(root: Path, config: Path) -> Served:
             app.running(),
             Client(in_process(app), mode=HANDSHAKE, cache=None, elicitation_callback=accept) as client,
         ):
-            listed = (await client.list_tools()).tools
+            listed_tools = (await client.list_tools()).tools
             results = [
                 await client.call_tool("shout", {"what": "hello"}),
                 await client.call_tool("mcp__echo", {"text": "hello"}),
             ]
-            return Served(
+            return Observation(
                 [(tool.name, tool.description, tool.parameter_schema) for tool in app.registry.get_all_tools()],
                 {tool.name: type(tool) for tool in app.registry.get_all_tools()},
-                listed,
+                listed_tools,
                 [str(result.content) for result in results],
             )
 
@@ -104,21 +104,22 @@ async def served(root: Path, config: Path) -> Served:
 @pytest.mark.requirement("settings.commands")
 @pytest.mark.parametrize("command", SPELLINGS)
 async def test_every_spelling_of_a_command_gives_the_same_registry(command: str, root: Path, tmp_path: Path) -> None:
-    plain = dict.fromkeys(SPELLINGS, SECTIONS)
-    first, *others = [
-        await served(root, written(tmp_path, {**plain, command: way})) for way in (SECTIONS, FLAT, DOCUMENTED)
+    defaults = dict.fromkeys(SPELLINGS, SECTIONS)
+    observation, *other_observations = [
+        await observe(root, write_settings(tmp_path, {**defaults, command: spelling}))
+        for spelling in (SECTIONS, FLAT, DOCUMENTED)
     ]
     built_in = [tool.name for tool in builtin_tools()]
-    names = [name for name, _, _ in first.declared]
+    names = [name for name, _, _ in observation.definitions]
     assert names[: len(built_in)] == built_in
     assert {"shout", "mcp__echo", "mcp__picture"} <= set(names)
-    assert {name: kind for name, kind in first.kinds.items() if name not in built_in} == {
+    assert {name: kind for name, kind in observation.kinds.items() if name not in built_in} == {
         name: DiscoveredTool if name == "shout" else DiscoveredMCPTool for name in names[len(built_in) :]
     }
-    (schema,) = [schema for name, _, schema in first.declared if name == "shout"]
+    (schema,) = [schema for name, _, schema in observation.definitions if name == "shout"]
     assert schema["properties"] == {"what": {"type": "string"}}
-    assert {"shout", "mcp__echo"} <= {tool.name for tool in first.listed}
-    assert "SHOUT" in first.answers[0]
-    assert '"what": "hello"' in first.answers[0]
-    assert "hello" in first.answers[1]
-    assert others == [first, first]
+    assert {"shout", "mcp__echo"} <= {tool.name for tool in observation.listed_tools}
+    assert "SHOUT" in observation.answers[0]
+    assert '"what": "hello"' in observation.answers[0]
+    assert "hello" in observation.answers[1]
+    assert other_observations == [observation, observation]

@@ -21,20 +21,20 @@ pytestmark = pytest.mark.anyio
 
 
 class Person:
-    """Answers each question alike, and keeps what was asked."""
+    """Gives every question the same answer, and records the questions."""
 
     def __init__(self, decision: str) -> None:
         self.decision = decision
-        self.asked: list[types.ElicitRequestFormParams] = []
+        self.questions: list[types.ElicitRequestFormParams] = []
 
     async def __call__(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
-        self.asked.append(params)
+        self.questions.append(params)
         return types.ElicitResult(action="accept", content={"decision": self.decision})
 
 
 @asynccontextmanager
-async def served(
+async def sandbox_client(
     root: Path, person: Person, settings: Mapping[str, Any] | None = None, mode: str = HANDSHAKE
 ) -> AsyncGenerator[Client]:
     config = root.parent / "settings.json"
@@ -54,28 +54,30 @@ async def run(client: Client, command: str, **arguments: Any) -> tuple[str, Mapp
 
 
 @pytest.mark.requirement("commands.views")
-async def test_what_reads_runs_unasked_and_can_change_nothing(outer_root: Path) -> None:
+async def test_a_command_that_only_reads_runs_unasked_and_can_change_nothing(outer_root: Path) -> None:
     (outer_root / "a.txt").write_text("here\n")
     person = Person("deny")
-    async with served(outer_root, person) as client:
-        said, facts = await run(client, "cat a.txt; awk 'BEGIN { system(\"echo x > a.txt; touch b\") }'")
-        assert "here" in said
-        assert 'needs: "write"' in said
+    async with sandbox_client(outer_root, person) as client:
+        text, facts = await run(client, "cat a.txt; awk 'BEGIN { system(\"echo x > a.txt; touch b\") }'")
+        assert "here" in text
+        assert 'needs: "write"' in text
         assert (facts["view"], facts["network"]) == ("reading", "session loopback")
-    assert person.asked == []
+    assert person.questions == []
     assert [path.name for path in outer_root.iterdir()] == ["a.txt"]
     assert (outer_root / "a.txt").read_text() == "here\n"
 
 
 @pytest.mark.requirement("commands.needs")
-async def test_needs_is_asked_for_and_given(outer_root: Path) -> None:
+async def test_what_a_command_needs_is_asked_about_and_granted(outer_root: Path) -> None:
     person = Person("once")
-    async with served(outer_root, person) as client:
+    async with sandbox_client(outer_root, person) as client:
         _, facts = await run(client, "ls", needs="write")
         assert facts["view"] == "working"
         _, facts = await run(client, "ls", needs="network")
         assert facts["network"] == "host"
-    assert [("no network" in each.message, "has network access" in each.message) for each in person.asked] == [
+    assert [
+        ("no network" in question.message, "has network access" in question.message) for question in person.questions
+    ] == [
         (True, False),
         (False, True),
     ]
@@ -85,31 +87,31 @@ async def test_needs_is_asked_for_and_given(outer_root: Path) -> None:
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_any_command_of_the_sandbox_is_asked_about_once(outer_root: Path, mode: str) -> None:
     person = Person("always_sandboxed")
-    async with served(outer_root, person, mode=mode) as client:
+    async with sandbox_client(outer_root, person, mode=mode) as client:
         for number in range(3):
             _, facts = await run(client, f"touch made-{number}")
             assert facts["view"] == "working"
-        assert len(person.asked) == 1
-        assert person.asked[0].message.count("touch made-0") == 1, "the command is shown once"
+        assert len(person.questions) == 1
+        assert person.questions[0].message.count("touch made-0") == 1, "the command is shown once"
         person.decision = "deny"
         await run(client, "cp made-0 .mcp.json")
-        assert len(person.asked) == 2
+        assert len(person.questions) == 2
     assert sorted(path.name for path in outer_root.iterdir()) == [f"made-{number}" for number in range(3)]
 
 
 @pytest.mark.requirement("commands.rules")
-async def test_what_is_denied_no_program_reads_or_changes(outer_root: Path) -> None:
+async def test_no_program_reads_or_changes_what_is_denied(outer_root: Path) -> None:
     (outer_root / ".env").write_text("SESAME\n")
     (outer_root / "kept.txt").write_text("as it was\n")
     (outer_root / "Makefile").write_text(
         "all:\n\tcat .en*v; echo x > ke*.txt; ln .env two; cp -r . copy; cat two copy/.env\n"
     )
     rules = {"deny": ["Read(.env)", "Edit(kept.txt)"], "allow": ["Bash(make *)"]}
-    async with served(outer_root, Person("deny"), {"permissions": rules}) as client:
-        said, facts = await run(client, "make -i")
+    async with sandbox_client(outer_root, Person("deny"), {"permissions": rules}) as client:
+        text, facts = await run(client, "make -i")
         assert facts["view"] == "working"
-        assert "SESAME" not in said
-        assert "Permission denied" in said
+        assert "SESAME" not in text
+        assert "Permission denied" in text
     assert (outer_root / "kept.txt").read_text() == "as it was\n"
 
 
@@ -117,26 +119,26 @@ async def test_what_is_denied_no_program_reads_or_changes(outer_root: Path) -> N
 async def test_a_server_that_one_command_starts_answers_the_next_one(outer_root: Path) -> None:
     (outer_root / "page.txt").write_text("served\n")
     person = Person("once")
-    async with served(outer_root, person) as client:
+    async with sandbox_client(outer_root, person) as client:
         await run(client, "python3 -m http.server 8123", is_background=True)
-        said = ""
+        text = ""
         facts: Mapping[str, Any] = {}
         for _ in range(100):
-            said, facts = await run(client, "curl -s --max-time 5 http://localhost:8123/page.txt")
-            if "served" in said:
+            text, facts = await run(client, "curl -s --max-time 5 http://localhost:8123/page.txt")
+            if "served" in text:
                 break
-        assert "served" in said
+        assert "served" in text
         assert facts["view"] == "reading"
-    assert len(person.asked) == 1
-    assert "Later commands can use" in person.asked[0].message
+    assert len(person.questions) == 1
+    assert "Later commands can use" in person.questions[0].message
 
 
 @pytest.mark.requirement("scratch.work")
 async def test_what_a_command_that_changes_files_leaves_in_its_temporary_folder_can_be_read(outer_root: Path) -> None:
-    async with served(outer_root, Person("once")) as client:
+    async with sandbox_client(outer_root, Person("once")) as client:
         await run(client, "echo said > $TMPDIR/x.log; echo $TMPDIR", needs="write")
-        said, _ = await run(client, "tail -1 /var/tmp/x.log")
-        assert "read_file" in said
+        text, _ = await run(client, "tail -1 /var/tmp/x.log")
+        assert "read_file" in text
         result = await client.call_tool("read_file", {"file_path": "/var/tmp/x.log"})
         assert [part.text for part in result.content if isinstance(part, types.TextContent)] == ["said\n"]
         assert (await client.call_tool("write_file", {"file_path": "/var/tmp/x.log", "content": ""})).is_error
@@ -147,13 +149,13 @@ async def test_what_a_command_that_changes_files_leaves_in_its_temporary_folder_
 async def test_a_write_of_a_hidden_file_says_which_jobs_may_read_it(outer_root: Path) -> None:
     person = Person("once")
     rules = {"deny": ["Read(.env)"]}
-    async with served(outer_root, person, {"permissions": rules}) as client:
-        await run(client, "echo")  # skips where there is no sandbox
-        for name, is_said in (("a.txt", False), (".env", True)):
+    async with sandbox_client(outer_root, person, {"permissions": rules}) as client:
+        await run(client, "echo")  # skips the test if there is no sandbox
+        for name, is_reported in (("a.txt", False), (".env", True)):
             result = await client.call_tool("write_file", {"file_path": name, "content": "before"})
             assert "background job" not in str(result.content)
-            started, _ = await run(client, "sleep 1000", is_background=True)
-            job = started.split()[2]
+            start_text, _ = await run(client, "sleep 1000", is_background=True)
+            job = start_text.split()[2]
             result = await client.call_tool("write_file", {"file_path": name, "content": "after"})
-            assert (job in str(result.content), job in person.asked[-1].message) == (is_said, is_said)
+            assert (job in str(result.content), job in person.questions[-1].message) == (is_reported, is_reported)
             await client.call_tool("stop_background_job", {"job_id": job})

@@ -1,4 +1,4 @@
-"""What an answer is worth: only for the exact action shown, once, in time, and only with a valid decision."""
+"""An answer counts only for the action that was shown, once, in time, and with a valid decision."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.interaction.relay.clients import Json, proxy_client
 pytestmark = pytest.mark.anyio
 
 
-async def never_asked(_context: Any, _params: Any) -> types.ElicitResult:
+async def unused_callback(_context: Any, _params: Any) -> types.ElicitResult:
     """Announces elicitation for clients that drive the rounds by hand."""
     raise AssertionError("the client drives the rounds by hand")
 
 
-async def leg(
+async def send_call(
     client: Client,
     arguments: Mapping[str, Any],
     answer: Mapping[str, Any] | None = None,
     state: str | None = None,
     tool: str = "edit",
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """One request of a call in the 2026-07-28 era."""
+    """Send one request of a call in the 2026-07-28 revision."""
     responses: Any = None if answer is None else {QUESTION_KEY: types.ElicitResult.model_validate(answer)}
     return await client.session.call_tool(
         tool, dict(arguments), input_responses=responses, request_state=state, allow_input_required=True
@@ -55,26 +55,31 @@ def edit_of(target: Path) -> dict[str, Any]:
 
 @pytest.mark.requirement("consent.bound")
 async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
-    # Writing what is there already leaves the state as it was, so that only the single use can refuse the replay.
-    same = {"file_path": str(target), "content": target.read_text()}
-    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
-        question = await leg(client, same, tool="write_file")
+    # Writing the same text again leaves the file's state as it was, so only its single use can refuse the replay.
+    arguments = {"file_path": str(target), "content": target.read_text()}
+    async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
+        question = await send_call(client, arguments, tool="write_file")
         assert isinstance(question, types.InputRequiredResult)
-        done = await leg(client, same, ONCE, question.request_state, tool="write_file")
-        assert isinstance(done, types.CallToolResult)
-        assert not done.is_error
-        again = await leg(client, same, ONCE, question.request_state, tool="write_file")
-    assert isinstance(again, types.InputRequiredResult)
+        result = await send_call(client, arguments, ONCE, question.request_state, tool="write_file")
+        assert isinstance(result, types.CallToolResult)
+        assert not result.is_error
+        replay_result = await send_call(client, arguments, ONCE, question.request_state, tool="write_file")
+    assert isinstance(replay_result, types.InputRequiredResult)
 
 
 @pytest.mark.requirement("consent.changed")
-def test_what_no_form_gives_is_no_answer_to_one() -> None:
-    texts = {"a": "x", "b": 1, "c": True, "d": None, "e": ["x"]}
-    odd: list[Any] = [{"a": {}}, {"a": [1]}, {"a": "x", "b": [[]]}, []]
-    assert _read_reply({"action": "accept", "content": texts}) == ("accept", texts)
+def test_a_reply_that_no_form_can_give_is_refused() -> None:
+    fields = {"a": "x", "b": 1, "c": True, "d": None, "e": ["x"]}
+    odd_fields: list[Any] = [{"a": {}}, {"a": [1]}, {"a": "x", "b": [[]]}, []]
+    assert _read_reply({"action": "accept", "content": fields}) == ("accept", fields)
     assert _read_reply({"action": "decline"}) == ("decline", None)
-    odd = [*({"action": "accept", "content": each} for each in odd), {"action": "yes", "content": {}}, {}, None]
-    for reply in odd:
+    replies: list[Any] = [
+        *({"action": "accept", "content": content} for content in odd_fields),
+        {"action": "yes", "content": {}},
+        {},
+        None,
+    ]
+    for reply in replies:
         with pytest.raises(ValueError, match="form"):
             _read_reply(reply)
 
@@ -82,30 +87,30 @@ def test_what_no_form_gives_is_no_answer_to_one() -> None:
 @pytest.mark.requirement("consent.bound")
 @pytest.mark.parametrize("state", [None, "v1.forged", "nonsense"])
 async def test_an_answer_without_a_sealed_state_asks_again(state: str | None, root: Path, target: Path) -> None:
-    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
-        result = await leg(client, edit_of(target), ONCE, state)
+    async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
+        result = await send_call(client, edit_of(target), ONCE, state)
     assert isinstance(result, types.InputRequiredResult)
     assert target.read_text() == "hello world\n"
 
 
 @pytest.mark.requirement("consent.changed")
 async def test_an_answer_for_other_arguments_asks_again(root: Path, target: Path) -> None:
-    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
-        question = await leg(client, edit_of(target))
+    async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
+        question = await send_call(client, edit_of(target))
         assert isinstance(question, types.InputRequiredResult)
-        other = {**edit_of(target), "new_string": "somebody else"}
-        result = await leg(client, other, ONCE, question.request_state)
+        other_arguments = {**edit_of(target), "new_string": "somebody else"}
+        result = await send_call(client, other_arguments, ONCE, question.request_state)
     assert isinstance(result, types.InputRequiredResult)
     assert target.read_text() == "hello world\n"
 
 
 @pytest.mark.requirement("consent.changed")
 async def test_an_answer_for_a_file_that_changed_meanwhile_asks_again(root: Path, target: Path) -> None:
-    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
-        question = await leg(client, edit_of(target))
+    async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
+        question = await send_call(client, edit_of(target))
         assert isinstance(question, types.InputRequiredResult)
         target.write_text("goodbye world\n")
-        result = await leg(client, edit_of(target), ONCE, question.request_state)
+        result = await send_call(client, edit_of(target), ONCE, question.request_state)
     assert isinstance(result, types.InputRequiredResult)
     assert target.read_text() == "goodbye world\n"
 
@@ -126,12 +131,12 @@ async def test_a_file_that_changes_while_the_live_question_is_open_is_not_writte
 async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
     root: Path, target: Path, tmp_path: Path
 ) -> None:
-    async def nobody(_context: Any, _params: Any) -> types.ElicitResult:
+    async def wait_forever(_context: Any, _params: Any) -> types.ElicitResult:
         await anyio.sleep_forever()
         raise AssertionError
 
     config = write_config(tmp_path, {"confirmation": {"timeout": 1000}})
-    async with connected("memory", HANDSHAKE, root, config, elicitation_callback=nobody) as client:
+    async with connected("memory", HANDSHAKE, root, config, elicitation_callback=wait_forever) as client:
         with anyio.fail_after(60):
             result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
@@ -142,12 +147,12 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
 async def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     now = [1000.0]
     states = SealedStates("question", 300, lone_replica(), clock=lambda: now[0])
-    early = states.seal("fingerprint", "client")
-    late = states.seal("fingerprint", "client")
+    first_state = states.seal("fingerprint", "client")
+    second_state = states.seal("fingerprint", "client")
     now[0] += 299
-    assert await states.open(early, "fingerprint", "client") is not None
+    assert await states.open(first_state, "fingerprint", "client") is not None
     now[0] += 2
-    assert await states.open(late, "fingerprint", "client") is None
+    assert await states.open(second_state, "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.bound")
@@ -158,8 +163,8 @@ async def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> No
     assert await states.open(state, "another action", "client") is None
     assert await states.open(state, "fingerprint", "client") is not None
     assert await states.open(state, "fingerprint", "client") is None
-    others = SealedStates("question", 300, lone_replica())
-    assert await others.open(states.seal("fingerprint", "client"), "fingerprint", "client") is None
+    other_states = SealedStates("question", 300, lone_replica())
+    assert await other_states.open(states.seal("fingerprint", "client"), "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.changed")
@@ -193,7 +198,7 @@ async def test_accepting_without_a_valid_decision_is_no_consent(
 
 @pytest.mark.requirement("consent.form")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
-async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, target: Path) -> None:
+async def test_the_person_may_replace_the_text(mode: str, root: Path, target: Path) -> None:
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
         assert "content" in params.requested_schema["properties"]
         return types.ElicitResult(action="accept", content={"decision": "once", "content": "friends"})
@@ -208,30 +213,32 @@ async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, t
 @pytest.mark.requirement("consent.form")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_optional_fields_that_are_null_or_empty_count_as_left_out(mode: str, root: Path, target: Path) -> None:
-    for nothing, expected in ((None, "hello there\n"), ("", "hello world\n")):
+    for empty_value, new_text in ((None, "hello there\n"), ("", "hello world\n")):
 
-        async def person(_context: Any, _params: Any, nothing: str | None = nothing) -> types.ElicitResult:
+        async def person(_context: Any, _params: Any, empty_value: str | None = empty_value) -> types.ElicitResult:
             return types.ElicitResult(
-                action="accept", content={"decision": "once", "reason": nothing, "content": nothing}
+                action="accept", content={"decision": "once", "reason": empty_value, "content": empty_value}
             )
 
         async with connected("memory", mode, root, elicitation_callback=person) as client:
-            old, new = ("world", "there") if nothing is None else ("there", "world")
+            old, new = ("world", "there") if empty_value is None else ("there", "world")
             result = await client.call_tool("edit", {"file_path": str(target), "old_string": old, "new_string": new})
         assert not result.is_error
-        assert target.read_text() == expected
+        assert target.read_text() == new_text
 
 
 @pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize(
     "answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": {"decision": {}}}], ids=str
 )
-async def test_what_is_no_answer_to_a_form_is_told_as_that(
+async def test_a_reply_that_does_not_answer_the_form_is_reported_as_such(
     answer: Json, root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    own = {"tools": {"builtIn": True}}
-    async with proxy_client(tmp_path, {}, "handshake", settings=own, answer=lambda _method, _params: answer) as client:
+    settings = {"tools": {"builtIn": True}}
+    async with proxy_client(
+        tmp_path, {}, "handshake", settings=settings, answer=lambda _method, _params: answer
+    ) as client:
         result = await client.call("edit", edit_of(target))
     assert result["isError"]
     assert "no valid decision" in result["content"][0]["text"]
@@ -239,7 +246,7 @@ async def test_what_is_no_answer_to_a_form_is_told_as_that(
 
 
 @pytest.mark.requirement("consent.refusal")
-async def test_an_error_in_place_of_an_answer_is_told_as_that_and_not_as_a_no(root: Path, target: Path) -> None:
+async def test_an_error_in_place_of_an_answer_is_not_reported_as_a_refusal(root: Path, target: Path) -> None:
     async def fail(_context: Any, _params: Any) -> types.ErrorData:
         return types.ErrorData(code=-32603, message="there is\nno window")
 
@@ -247,10 +254,10 @@ async def test_an_error_in_place_of_an_answer_is_told_as_that_and_not_as_a_no(ro
         result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
     assert (result.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
-    (said,) = (block.text for block in result.content if isinstance(block, types.TextContent))
-    assert "The client answered the question with an error (-32603: there is" in said
-    assert "nothing was done" in said
-    assert not any(word in said for word in ("declined", "refused", "dismissed"))
+    (text,) = (block.text for block in result.content if isinstance(block, types.TextContent))
+    assert "The client answered the question with an error (-32603: there is" in text
+    assert "nothing was done" in text
+    assert not any(word in text for word in ("declined", "refused", "dismissed"))
     assert target.read_text() == "hello world\n"
 
 
@@ -274,7 +281,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
 
 @pytest.mark.requirement("consent.form")
 async def test_an_edit_that_cannot_succeed_asks_nobody(root: Path, target: Path) -> None:
-    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
-        result = await leg(client, {**edit_of(target), "old_string": "not there"})
+    async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
+        result = await send_call(client, {**edit_of(target), "old_string": "not there"})
     assert isinstance(result, types.CallToolResult)
     assert result.is_error

@@ -1,4 +1,4 @@
-"""Custom tools as a client meets them: found by the operator's command, listed, asked about, called, changed live."""
+"""Custom tools as a client sees them: discovered by a command, listed, asked about, called and changed live."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ import pytest
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, connected, text_of, write_config
-from tests.interaction.serving import CHEAP_ROUTES, Connect, Served, by_route
+from tests.interaction.serving import CHEAP_ROUTES, Connect, SharedServers, by_route
 
 pytestmark = pytest.mark.anyio
 
-PRINT = "import sys; print(open(sys.argv[1]).read())"
-CALLED = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
+PRINT_PROGRAM = "import sys; print(open(sys.argv[1]).read())"
+CALL_PROGRAM = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
 
 
-def settings(folder: Path, declared: str) -> dict[str, Any]:
-    """The operator's two commands; the first prints what stands in a file."""
-    (folder / declared).write_text(
-        json.dumps([{"name": declared, "description": "Shouts.", "parametersJsonSchema": {}}])
-    )
-    discover: Sequence[str] = [sys.executable, "-c", PRINT, str(folder / declared)]
-    return {"tools": {"discoveryCommand": discover, "callCommand": [sys.executable, "-c", CALLED]}}
+def settings(folder: Path, name: str) -> dict[str, Any]:
+    """Return settings with the two commands. The discovery command prints a file that declares one tool."""
+    (folder / name).write_text(json.dumps([{"name": name, "description": "Shouts.", "parametersJsonSchema": {}}]))
+    discovery: Sequence[str] = [sys.executable, "-c", PRINT_PROGRAM, str(folder / name)]
+    return {"tools": {"discoveryCommand": discovery, "callCommand": [sys.executable, "-c", CALL_PROGRAM]}}
 
 
 async def accept(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -36,22 +34,22 @@ async def accept(_context: Any, params: types.ElicitRequestParams) -> types.Elic
     return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
-async def until_listed(client: Client, wanted: str) -> Mapping[str, types.Tool]:
+async def until_listed(client: Client, name: str) -> Mapping[str, types.Tool]:
     with anyio.fail_after(50):
         while True:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            if wanted in tools:
+            if name in tools:
                 return tools
             await anyio.sleep(0.1)
 
 
 @pytest.mark.requirement("discovered.call")
 @by_route(route for route in CHEAP_ROUTES if route.has_forms)
-async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, served: Served) -> None:
-    async with connect(settings(served.folder, "shout"), elicitation_callback=accept) as client:
-        listed = (await client.list_tools()).tools
+async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, shared_servers: SharedServers) -> None:
+    async with connect(settings(shared_servers.folder, "shout"), elicitation_callback=accept) as client:
+        tools = (await client.list_tools()).tools
         result = await client.call_tool("shout", {"what": ["a", 'quote " and\nline']})
-    assert listed[-1].name == "shout"
+    assert tools[-1].name == "shout"
     assert not result.is_error
     assert "SHOUT" in text_of(result)
     assert json.dumps('quote " and\nline')[1:-1] in text_of(result)

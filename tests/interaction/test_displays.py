@@ -1,4 +1,4 @@
-"""What a call gives back over the wire: content for the model, a display for the person who uses the client."""
+"""What a call returns over the wire: content for the model, and a display for the person at the client."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ EDIT = {"file_path": "a.txt", "old_string": "world", "new_string": "there"}
 
 
 def texts_for(audience: str | None, result: types.CallToolResult) -> list[str]:
-    """The texts that are marked for somebody; `None` are those without a mark, which a model reads."""
-    found: list[str] = []
+    """Return the texts for an audience. `None` stands for the texts without an audience, which the model reads."""
+    texts: list[str] = []
     for block in result.content:
         assert isinstance(block, types.TextContent)
-        marked = block.annotations.audience if block.annotations is not None else None
-        if marked == (None if audience is None else [audience]):
-            found.append(block.text)
-    return found
+        block_audience = block.annotations.audience if block.annotations is not None else None
+        if block_audience == (None if audience is None else [audience]):
+            texts.append(block.text)
+    return texts
 
 
 @pytest.mark.requirement("flow.display")
 @pytest.mark.parametrize("mode", REVISIONS)
 @pytest.mark.parametrize("place", ["block", "meta"])
-async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_in_words(
+async def test_a_change_is_shown_to_the_person_as_a_diff_and_described_to_the_model_in_words(
     mode: str, place: str, root: Path, tmp_path: Path
 ) -> None:
     (root / "a.txt").write_text("hello world\n")
@@ -37,11 +37,11 @@ async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_i
     async with in_memory(mode, root, config) as client:
         result = await client.call_tool("edit", EDIT)
     assert not result.is_error
-    (told,) = texts_for(None, result)
-    assert "a.txt" in told
-    shown = (result.meta or {})[DISPLAY]
-    assert (shown["fileName"], shown["added"], shown["removed"]) == ("a.txt", 1, 1)
-    assert "-hello world\n+hello there\n" in shown["fileDiff"]
+    (model_text,) = texts_for(None, result)
+    assert "a.txt" in model_text
+    display = (result.meta or {})[DISPLAY]
+    assert (display["fileName"], display["added"], display["removed"]) == ("a.txt", 1, 1)
+    assert "-hello world\n+hello there\n" in display["fileDiff"]
     blocks = texts_for("user", result)
     assert len(blocks) == (1 if place == "block" else 0)
     assert all("-hello world\n+hello there\n" in block for block in blocks)

@@ -1,4 +1,4 @@
-"""Programs that are still at work when the input ends: clients wait two seconds for our end, and not for theirs."""
+"""Programs that still run when the input ends. Clients wait only two seconds, so the server ends the programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIST = "import json; print(json.dumps([{'name': 'slow'}]))"
 
 
 def wait_for(file: Path) -> None:
-    """Until a program has made a file."""
+    """Wait until a program has created a file."""
     for _ in range(600):
         if file.exists():
             return
@@ -30,12 +30,12 @@ def wait_for(file: Path) -> None:
 def test_a_program_that_still_works_when_the_input_ends_is_ended_before_it_can_change_more(
     tool: str, root: Path, tmp_path: Path
 ) -> None:
-    begun, done = root / "begun", root / "done"
-    work = [sys.executable, "-I", "-c", WORK, str(begun), str(done)]
+    begin_file, end_file = root / "begun", root / "done"
+    work = [sys.executable, "-I", "-c", WORK, str(begin_file), str(end_file)]
     discovery = {"discoveryCommand": [sys.executable, "-I", "-c", LIST], "callCommand": work}
     agent = {"command": work[0], "args": work[1:]}
     config = write_config(tmp_path, {"tools": discovery, "agents": {"worker": agent}, "shell": {"sandbox": "off"}})
-    command = f"touch '{begun}'; sleep 6; touch '{done}'"
+    command = f"touch '{begin_file}'; sleep 6; touch '{end_file}'"
     arguments: dict[str, Any] = {
         "run_shell_command": {"command": command},
         "task": {"description": "work", "prompt": "work", "subagent_type": "worker"},
@@ -43,12 +43,12 @@ def test_a_program_that_still_works_when_the_input_ends_is_ended_before_it_can_c
     }[tool]
     with running(root, config, "--approval-mode", "yolo") as server:
         server.send(INITIALIZE, INITIALIZED, call(1, tool, **arguments))
-        wait_for(begun)
+        wait_for(begin_file)
         server.stdin.close()
-        (answer,) = [message for message in server.rest() if message.get("id") == 1]
+        (answer,) = [message for message in server.remaining_messages() if message.get("id") == 1]
         assert "The input ended" in answer["error"]["message"]
         assert server.process.wait(30) == 0
-        assert not done.exists()
+        assert not end_file.exists()
 
 
 @pytest.mark.requirement("stdio.drain")
@@ -57,16 +57,16 @@ def test_after_the_end_of_input_nothing_is_sent_but_answers(root: Path, tmp_path
     work = f"touch '{root}/begun'; while true; do echo more; sleep 0.05; done"
     config = write_config(tmp_path, {"shell": {"sandbox": "off"}})
     with running(root, config, "--approval-mode", "yolo") as server:
-        asked = call(1, "run_shell_command", command=work)
-        asked["params"]["_meta"] = {"progressToken": 1}
-        server.send(INITIALIZE, INITIALIZED, asked)
+        request = call(1, "run_shell_command", command=work)
+        request["params"]["_meta"] = {"progressToken": 1}
+        server.send(INITIALIZE, INITIALIZED, request)
         wait_for(root / "begun")
         assert server.answer()["id"] == 0
         while "progress" not in server.answer()["method"]:
             pass
         server.stdin.close()
-        said = server.rest()
-        # What was on the way already may come first.
-        first = next(number for number, message in enumerate(said) if "id" in message)
-        assert [message["id"] for message in said[first:]] == [1]
-        assert len(said) < 20, "it went on for a second"
+        messages = server.remaining_messages()
+        # Messages that were already on their way may come first.
+        answer_index = next(index for index, message in enumerate(messages) if "id" in message)
+        assert [message["id"] for message in messages[answer_index:]] == [1]
+        assert len(messages) < 20, "the server sent progress for about another second"

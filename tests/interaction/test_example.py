@@ -19,16 +19,16 @@ async def test_a_server_starts_from_the_example_and_lists_both_upstreams(root: P
     text = (ROOT / "mcp.json.example").read_text()
     peer = str(PEERS / "upstream.py")
     async with listening([sys.executable, *forked([peer, "http"])], r"port (\d+)") as port:
-        # The same file, with peers that run without a network in place of the programs it names.
-        stand_ins = {
+        # The programs that the example names need a network. These test servers do not.
+        replacements = {
             '"command": "npx"': f'"command": {json.dumps(sys.executable)}',
             '["-y", "@modelcontextprotocol/server-everything"]': json.dumps(forked([peer])),
             "http://127.0.0.1:3001/mcp": f"http://127.0.0.1:{port}/mcp",
             '"firstListWait": 3000': '"firstListWait": 30000',
         }
-        for shown, used in stand_ins.items():
-            assert shown in text
-            text = text.replace(shown, used)
+        for original, replacement in replacements.items():
+            assert original in text
+            text = text.replace(original, replacement)
         config = tmp_path / "mcp.json"
         config.write_text(text)
         async with connected("stdio", HANDSHAKE, root, config) as client:

@@ -45,12 +45,12 @@ async def text_of(client: Client, uri: str) -> str:
 
 
 async def refusal(client: Client, uri: str) -> Any:
-    with pytest.raises(MCPError) as caught:
+    with pytest.raises(MCPError) as error_info:
         await client.read_resource(uri)
-    return caught.value.error
+    return error_info.value.error
 
 
-async def completed(client: Client, value: str) -> list[str]:
+async def completions(client: Client, value: str) -> list[str]:
     return (await client.complete(TEMPLATE, {"name": "path", "value": value})).completion.values
 
 
@@ -62,7 +62,7 @@ async def test_a_file_is_reached_by_expanding_the_template(mode: str, root: Path
         assert (await client.list_resources()).resources == []
         (template,) = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == FILE_TEMPLATE
-        (value,) = await completed(client, f"{root}/read"[1:])
+        (value,) = await completions(client, f"{root}/read"[1:])
         uri = UriTemplate.parse(template.uri_template).expand({"path": value})
         assert uri == (root / "read me.md").as_uri()
         contents = await contents_of(client, uri)
@@ -84,7 +84,7 @@ async def test_text_comes_as_text_and_everything_else_as_its_bytes(mode: str, ro
         (root / name).write_text(f"<!-- {name} -->\n")
     for name, (data, _) in blobs.items():
         (root / name).write_bytes(data)
-    # What results show of media is not what a client gets that asks for the file itself.
+    # This setting limits the media in results. A client that asks for the file itself still gets it.
     config = write_config(tmp_path, {"media": "notice"})
     async with in_memory(mode, root, config) as client:
         for name, mime_type in texts.items():
@@ -137,13 +137,13 @@ async def test_odd_names_are_encoded_byte_by_byte_and_come_back(mode: str, root:
     async with in_memory(mode, root) as client:
         for name in names:
             assert await text_of(client, (root / name).as_uri()) == ascii(name)
-        values = await completed(client, f"{root}/")
+        values = await completions(client, f"{root}/")
         assert len(values) == len(names)
         for value in values:
             uri = UriTemplate.parse(FILE_TEMPLATE).expand({"path": value})
             assert await text_of(client, uri) in map(ascii, names), value
         assert await text_of(client, f"file://localhost{root}/a b.txt") == ascii("a b.txt")
-        # Decoded once: the name that looks encoded is not taken for the other.
+        # The URI is decoded only once, so a name that looks encoded is not taken for another.
         assert await text_of(client, f"file://{root}/a%2520b.txt") == ascii("a%20b.txt")
         assert (await refusal(client, f"file://{root}/back%5C%5Cslash.txt")).data["type"] == "file_not_found"
 
@@ -167,18 +167,18 @@ async def test_what_is_no_resource_is_refused_with_the_code_of_the_revision(
     (root / "laundered.txt").symlink_to(root / "hidden" / "a.txt")
     os.mkfifo(root / "pipe")
     (root / "my file.txt").write_text("x")
-    here = root.as_uri()
-    absent = [
-        f"{here}/absent.txt",
-        f"{here}/link.txt",
-        f"{here}/out/secret.txt",
-        f"{here}/hidden/a.txt",
-        f"{here}/laundered.txt",
-        f"{here}/pipe",
-        f"{here}/loop",
-        f"{here}/my%5C%20file.txt",
-        here,
-        f"{here}/",
+    root_uri = root.as_uri()
+    absent_uris = [
+        f"{root_uri}/absent.txt",
+        f"{root_uri}/link.txt",
+        f"{root_uri}/out/secret.txt",
+        f"{root_uri}/hidden/a.txt",
+        f"{root_uri}/laundered.txt",
+        f"{root_uri}/pipe",
+        f"{root_uri}/loop",
+        f"{root_uri}/my%5C%20file.txt",
+        root_uri,
+        f"{root_uri}/",
         secret.as_uri(),
         "file:///etc/passwd",
         "file:///",
@@ -189,17 +189,17 @@ async def test_what_is_no_resource_is_refused_with_the_code_of_the_revision(
         "file:///proc/self/environ",
         "file:///{+path}",
     ]
-    malformed = [
+    malformed_uris = [
         "file://evil/etc/passwd",
         "file://127.0.0.1/etc/passwd",
         "file://user@localhost/etc/passwd",
-        f"{here}/../secret.txt",
-        f"{here}/%2e%2e/secret.txt",
-        f"{here}/%2E%2E%2Fsecret.txt",
-        f"{here}/out/../a.txt",
-        f"{here}/a%00.txt",
-        f"{here}/a.txt?x=1",
-        f"{here}/a.txt#top",
+        f"{root_uri}/../secret.txt",
+        f"{root_uri}/%2e%2e/secret.txt",
+        f"{root_uri}/%2E%2E%2Fsecret.txt",
+        f"{root_uri}/out/../a.txt",
+        f"{root_uri}/a%00.txt",
+        f"{root_uri}/a.txt?x=1",
+        f"{root_uri}/a.txt#top",
         "http://localhost/etc/passwd",
         "/etc/passwd",
         "file:etc/passwd",
@@ -208,21 +208,21 @@ async def test_what_is_no_resource_is_refused_with_the_code_of_the_revision(
         "file:///" + "a" * 20_000,
     ]
     async with in_memory(mode, root) as client:
-        for uri in absent:
+        for uri in absent_uris:
             error = await refusal(client, uri)
             assert error.code == not_found, uri
             assert error.data["uri"] == uri
             assert "classified" not in str(error)
-        for uri in malformed:
+        for uri in malformed_uris:
             error = await refusal(client, uri)
             assert error.code == types.INVALID_PARAMS, uri
             assert error.data == {"uri": uri[:MAX_URI_CHARS]}, "refused before anything was looked for"
-        too_long = await refusal(client, f"{here}/{'a' * 300}")
-        assert too_long.code in (types.INVALID_PARAMS, not_found)
-        # Whether something exists outside cannot be told from the answer.
-        there = await refusal(client, secret.as_uri())
-        not_there = await refusal(client, secret.with_name("absent.txt").as_uri())
-        assert there.message.replace("secret.txt", "absent.txt") == not_there.message
+        error = await refusal(client, f"{root_uri}/{'a' * 300}")
+        assert error.code in (types.INVALID_PARAMS, not_found)
+        # The answer does not show whether a file outside the workspace exists.
+        outside_error = await refusal(client, secret.as_uri())
+        absent_error = await refusal(client, secret.with_name("absent.txt").as_uri())
+        assert outside_error.message.replace("secret.txt", "absent.txt") == absent_error.message
 
 
 @pytest.mark.requirement("resources.ledger")
@@ -233,7 +233,7 @@ async def test_reading_a_resource_does_not_count_as_reading_before_an_edit(root:
     async with in_memory(HANDSHAKE, root) as client:
         await client.call_tool("read_file", {"file_path": str(path)})
         path.write_text("one and more\n")
-        # The person's view of the file is not the model's: it has still to read what changed.
+        # Now the person has seen the change, but the model has not, and must read the file again.
         assert await text_of(client, path.as_uri()) == "one and more\n"
         result = await client.call_tool("edit", edit)
     assert result.is_error
@@ -248,19 +248,28 @@ async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root
         (root / name).write_text("x")
     (tmp_path / "outside.txt").write_text("x")
     (root / "readable").symlink_to(tmp_path / "outside.txt")
-    at = str(root)[1:]
+    base = str(root)[1:]
     async with in_memory(mode, root) as client:
-        assert await completed(client, "") == [f"{at}/", f"{at}/src/", f"{at}/README.md", f"{at}/who%3F.txt"]
-        assert await completed(client, f"{at}/") == [f"{at}/src/", f"{at}/README.md", f"{at}/who%3F.txt"]
-        assert await completed(client, f"/{at}/src/a") == [f"{at}/src/app.py"]
-        assert await completed(client, at[:-2]) == [f"{at}/"]
+        assert await completions(client, "") == [
+            f"{base}/",
+            f"{base}/src/",
+            f"{base}/README.md",
+            f"{base}/who%3F.txt",
+        ]
+        assert await completions(client, f"{base}/") == [
+            f"{base}/src/",
+            f"{base}/README.md",
+            f"{base}/who%3F.txt",
+        ]
+        assert await completions(client, f"/{base}/src/a") == [f"{base}/src/app.py"]
+        assert await completions(client, base[:-2]) == [f"{base}/"]
         for relative in ("READ", "src/a", "app", "who%3F"):
-            (value,) = await completed(client, relative)
-            assert value.startswith(f"{at}/"), relative
-        for line in ("etc/pass", f"{at}/../", f"{at}/src/../", "a%00", "x" * 20_000):
-            assert await completed(client, line) == [], line[:20]
+            (value,) = await completions(client, relative)
+            assert value.startswith(f"{base}/"), relative
+        for line in ("etc/pass", f"{base}/../", f"{base}/src/../", "a%00", "x" * 20_000):
+            assert await completions(client, line) == [], line[:20]
         inspector = await client.complete(TEMPLATE, {"name": "+path", "value": "READ"})
-        assert inspector.completion.values == [f"{at}/README.md"], "the operator taken for a part of the name"
+        assert inspector.completion.values == [f"{base}/README.md"], "the client took the operator as part of the name"
         with pytest.raises(MCPError):
             await client.complete(types.ResourceTemplateReference(uri="file:///{other}"), {"name": "path", "value": ""})
 
@@ -268,7 +277,7 @@ async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root
 @pytest.mark.requirement("resources.uris")
 @pytest.mark.parametrize("path", ["C:\\src\\a b.txt", "d:\\ä\\100%.txt", "C:\\a#b\\q.txt"])
 def test_uris_of_windows_paths_are_those_of_pathlib(path: str) -> None:
-    uri = PureWindowsPath(path).as_uri()  # pyright: ignore[reportDeprecated] - Path would be one of this system
+    uri = PureWindowsPath(path).as_uri()  # pyright: ignore[reportDeprecated] - Path would be a path of this system
     assert path_of_uri(uri, windows=True) == path
     value = template_value(path, windows=True)
     assert UriTemplate.parse(FILE_TEMPLATE).expand({"path": value}).replace("c%3A", "c:") == uri

@@ -1,4 +1,4 @@
-"""What the HTTP transports refuse by themselves."""
+"""Requests that the HTTP transports refuse before they reach the protocol."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ async def test_foreign_hosts_and_origins_and_large_bodies_are_refused(root: Path
     config = write_config(tmp_path, {"limits": {"requestBytes": 100_000}})
     async with our_http_server(root, config) as url, httpx2.AsyncClient(timeout=10) as client:
         for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
-            host = await client.post(url + path, json=INITIALIZE, headers=ACCEPT | {"host": "evil.example"})
-            assert host.status_code == 421, path
-            origin = await client.post(url + path, json=INITIALIZE, headers=ACCEPT | {"origin": "http://evil.example"})
-            assert origin.status_code == 403, path
+            host_response = await client.post(url + path, json=INITIALIZE, headers=ACCEPT | {"host": "evil.example"})
+            assert host_response.status_code == 421, path
+            origin_response = await client.post(
+                url + path, json=INITIALIZE, headers=ACCEPT | {"origin": "http://evil.example"}
+            )
+            assert origin_response.status_code == 403, path
         assert (await client.get(f"{url}/sse", headers={"host": "evil.example"})).status_code == 421
         assert (await client.get(f"{url}/sse", headers={"origin": "http://evil.example"})).status_code == 403
-        large = await client.post(f"{url}/mcp", content=b"x" * 200_000, headers=ACCEPT)
-        assert large.status_code == 413
-        fine = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT)
-        assert fine.status_code == 200
+        large_response = await client.post(f"{url}/mcp", content=b"x" * 200_000, headers=ACCEPT)
+        assert large_response.status_code == 413
+        valid_response = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT)
+        assert valid_response.status_code == 200
 
 
 @pytest.mark.requirement("http.headers")

@@ -1,4 +1,4 @@
-"""What becomes of a network client that falls silent."""
+"""What happens to a network client that falls silent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import CEILING
 
 @pytest.mark.requirement("http.idle")
 @pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only")
-def test_the_background_jobs_of_a_silent_client_end_though_nobody_new_comes(root: Path, tmp_path: Path) -> None:
+def test_the_background_jobs_of_a_silent_client_end_even_if_no_new_client_comes(root: Path, tmp_path: Path) -> None:
     settings = {
         "http": {"sessionIdle": 1000},
         "shell": {"sandbox": "off"},
@@ -27,12 +27,12 @@ def test_the_background_jobs_of_a_silent_client_end_though_nobody_new_comes(root
             call = client.call("run_shell_command", job)
             call.answer(call.next_question(), {"action": "accept", "content": {"decision": "once"}})
             assert call.next_result().code is None
-        until = time.monotonic() + CEILING
+        deadline = time.monotonic() + CEILING
         while not (text := (root / "pid").read_text() if (root / "pid").exists() else ""):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         while is_running(int(text)):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
@@ -49,5 +49,5 @@ def test_a_client_that_waits_for_a_long_call_is_not_silent(root: Path, tmp_path:
             call = client.call("run_shell_command", command)
             call.answer(call.next_question(), once)
             assert call.next_result().code is None
-        listed = client.call("list_background_jobs", {}).next_result()
-        assert "sleep 300" in str(listed)
+        listing = client.call("list_background_jobs", {}).next_result()
+        assert "sleep 300" in str(listing)

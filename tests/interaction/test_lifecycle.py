@@ -1,4 +1,4 @@
-"""The stdio server from outside: what is on the wire, what happens at the end, what a bad line does."""
+"""The stdio server from outside: what is on the wire, how the server ends, and what a bad line does."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Server:
         assert line, "the server closed its output"
         return json.loads(line)
 
-    def rest(self) -> list[dict[str, Any]]:
+    def remaining_messages(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stdout.read().splitlines()]
 
 
 def by_itself(arguments: list[str]) -> list[str]:
-    """The same arguments: a process that nothing stands for, as tests of processes and memory need it."""
+    """Return the arguments unchanged. The server then runs in its own process, not in a fork of another."""
     return arguments
 
 
@@ -82,9 +82,9 @@ def running(
 
 
 @pytest.fixture(scope="module")
-def hardy(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """A server that has greeted one client, and that many tests send what is no request; each of them pings it."""
-    with running(tmp_path_factory.mktemp("hardy").resolve()) as server:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """An initialized server that many tests share. It must survive the invalid messages that they send."""
+    with running(tmp_path_factory.mktemp("shared_server").resolve()) as server:
         server.send(INITIALIZE)
         assert server.answer()["id"] == 0
         server.send(INITIALIZED)
@@ -102,7 +102,7 @@ def test_answers_are_sent_though_the_input_has_ended(root: Path) -> None:
     with running(root) as server:
         server.send(INITIALIZE, INITIALIZED, call(1, "read_file", absolute_path=str(root / "a.txt")))
         server.stdin.close()
-        answers = {message["id"]: message for message in server.rest() if "id" in message}
+        answers = {message["id"]: message for message in server.remaining_messages() if "id" in message}
         assert "content of a" in answers[1]["result"]["content"][0]["text"]
         assert server.process.wait(20) == 0
 
@@ -117,7 +117,7 @@ def test_a_question_that_is_open_when_the_input_ends_is_a_refusal(root: Path) ->
         question = server.answer()
         assert question["method"] == "elicitation/create"
         server.stdin.close()
-        answers = [message for message in server.rest() if message.get("id") == 1 and "result" in message]
+        answers = [message for message in server.remaining_messages() if message.get("id") == 1 and "result" in message]
         assert answers[0]["result"]["isError"]
         assert server.process.wait(20) == 0
     assert not (root / "a.txt").exists()
@@ -147,7 +147,7 @@ def test_only_json_rpc_is_on_standard_output(root: Path, tmp_path: Path) -> None
     with running(root, config) as server:
         server.send(INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         server.stdin.close()
-        messages = server.rest()
+        messages = server.remaining_messages()
     assert all(message["jsonrpc"] == "2.0" for message in messages)
     assert {0, 1} <= {message.get("id") for message in messages}
 
@@ -169,40 +169,40 @@ def test_only_json_rpc_is_on_standard_output(root: Path, tmp_path: Path) -> None
     ],
     ids=["text", "cut", "batch", "string", "bytes", "empty", "deep", "notification", "odd cancel", "odd answer"],
 )
-def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, hardy: Server) -> None:
+def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, shared_server: Server) -> None:
     identity = str(uuid4())
-    hardy.send(line, {"jsonrpc": "2.0", "id": identity, "method": "ping"})
-    assert hardy.answer() == {"jsonrpc": "2.0", "id": identity, "result": {}}
+    shared_server.send(line, {"jsonrpc": "2.0", "id": identity, "method": "ping"})
+    assert shared_server.answer() == {"jsonrpc": "2.0", "id": identity, "result": {}}
 
 
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
-    "odd",
+    "wrong_params",
     [{"_meta": []}, {"_meta": {"progressToken": {}}}, {"_meta": {"progressToken": 1.5}}, {"task": 5}],
     ids=str,
 )
-def test_a_call_with_parameters_of_wrong_types_is_refused(odd: dict[str, Any], hardy: Server) -> None:
+def test_a_call_with_parameters_of_wrong_types_is_refused(wrong_params: dict[str, Any], shared_server: Server) -> None:
     identity = str(uuid4())
-    params = {"name": "list_directory", "arguments": {"path": "."}, **odd}
-    hardy.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
-    answer = hardy.answer()
+    params = {"name": "list_directory", "arguments": {"path": "."}, **wrong_params}
+    shared_server.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
+    answer = shared_server.answer()
     assert answer["id"] == identity
     assert answer["error"]["code"] == -32602
 
 
 @pytest.mark.requirement("protocol.wrong_types")
 @pytest.mark.parametrize(
-    ("given", "came"), [([1], "an array"), ("{}", "a string"), (True, "a boolean"), (1.5, "a number")]
+    ("arguments", "kind"), [([1], "an array"), ("{}", "a string"), (True, "a boolean"), (1.5, "a number")]
 )
 def test_arguments_that_are_no_object_are_refused_with_what_they_have_to_be(
-    given: Any, came: str, hardy: Server
+    arguments: Any, kind: str, shared_server: Server
 ) -> None:
     identity = str(uuid4())
-    params = {"name": "list_directory", "arguments": given}
-    hardy.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
-    error = hardy.answer()["error"]
-    said = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {came} was sent.'
-    assert (error["code"], error["message"]) == (-32602, said)
+    params = {"name": "list_directory", "arguments": arguments}
+    shared_server.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
+    error = shared_server.answer()["error"]
+    message = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {kind} was sent.'
+    assert (error["code"], error["message"]) == (-32602, message)
 
 
 @pytest.mark.requirement("stdio.malformed")
@@ -216,10 +216,10 @@ def test_arguments_that_are_no_object_are_refused_with_what_they_have_to_be(
     ],
 )
 def test_json_with_an_id_that_is_no_request_is_answered_with_invalid_request(
-    message: dict[str, Any], hardy: Server
+    message: dict[str, Any], shared_server: Server
 ) -> None:
-    hardy.send(message)
-    answer = hardy.answer()
+    shared_server.send(message)
+    answer = shared_server.answer()
     assert (answer["id"], answer["error"]["code"]) == (7, -32600)
 
 
@@ -229,14 +229,14 @@ def test_an_oversized_request_is_refused_by_its_id_and_the_server_lives_on(
     id_first: bool, root: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, {"limits": {"requestBytes": 1_000_000}})
-    big = call(9, "write_file", file_path=str(root / "big.txt"), content="x" * 3_000_000)
+    request = call(9, "write_file", file_path=str(root / "big.txt"), content="x" * 3_000_000)
     if not id_first:
-        identity = big.pop("id")
-        big["id"] = identity
+        identity = request.pop("id")
+        request["id"] = identity
     with running(root, config) as server:
         server.send(INITIALIZE, INITIALIZED)
         assert server.answer()["id"] == 0
-        server.send(big)
+        server.send(request)
         refusal = server.answer()
         assert (refusal["id"], refusal["error"]["code"]) == (9, -32600)
         assert "limits.requestBytes" in refusal["error"]["message"]
@@ -254,8 +254,8 @@ def test_input_from_a_file_is_served_too(root: Path, tmp_path: Path) -> None:
     requests.write_text("\n".join(lines) + "\n")
     with requests.open("rb") as stdin:
         command = [sys.executable, *forked(server_arguments(root, None))]
-        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=20, check=True)
-    assert json.loads(done.stdout.splitlines()[0])["id"] == 0
+        process = subprocess.run(command, stdin=stdin, capture_output=True, timeout=20, check=True)
+    assert json.loads(process.stdout.splitlines()[0])["id"] == 0
 
 
 @pytest.mark.requirement("stdio.end")
@@ -274,10 +274,10 @@ def test_a_slow_call_never_delays_a_ping(root: Path, tmp_path: Path) -> None:
     with running(root, config) as server:
         server.send(INITIALIZE, INITIALIZED, call(1, "demo__wait"))
         server.send({"jsonrpc": "2.0", "id": 2, "method": "ping"})
-        seen: list[Any] = []
-        while 2 not in seen:
-            seen.append(server.answer().get("id"))
-        assert 1 not in seen
+        identities: list[Any] = []
+        while 2 not in identities:
+            identities.append(server.answer().get("id"))
+        assert 1 not in identities
 
 
 @pytest.mark.requirement("upstream.isolated")
@@ -313,9 +313,9 @@ def test_a_question_answered_with_no_response_at_all_is_a_refusal_at_once(answer
         question = server.answer()
         assert question["method"] == "elicitation/create"
         server.send({"jsonrpc": "2.0", "id": question["id"], **answer})
-        refused = server.answer()
-        assert refused["id"] == 1
-        assert refused["result"]["isError"]
+        refusal = server.answer()
+        assert refusal["id"] == 1
+        assert refusal["result"]["isError"]
     assert not (root / "a.txt").exists()
 
 
@@ -326,15 +326,15 @@ def test_a_client_that_does_not_read_is_not_read_from_either(root: Path) -> None
         assert server.answer()["id"] == 0
         os.set_blocking(server.stdin.fileno(), False)
         listing = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/list"}).encode() + b"\n"
-        sent = 0
+        byte_count = 0
         is_paused = False
         for _ in range(2000):
             _, writable, _ = select.select([], [server.stdin], [], 3)
             if not writable:
                 is_paused = True
                 break
-            sent += os.write(server.stdin.fileno(), listing * 100)
-        assert is_paused, f"{sent} bytes were read without an answer being taken"
+            byte_count += os.write(server.stdin.fileno(), listing * 100)
+        assert is_paused, f"{byte_count} bytes were read although nobody took the answers"
         server.process.terminate()
         assert server.process.wait(20) == 0
 
@@ -356,15 +356,15 @@ def test_a_last_line_without_its_end_is_answered_too(root: Path) -> None:
         server.send(INITIALIZE)
         server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"}).encode())
         server.stdin.close()
-        assert 8 in [message.get("id") for message in server.rest()]
+        assert 8 in [message.get("id") for message in server.remaining_messages()]
 
 
 STUBBORN = {"command": sys.executable, "args": [str(PEERS / "stubborn.py")]}
-"""An upstream that ignores the end of its input and a polite signal, and tells its process id on standard error."""
+"""An upstream that ignores the end of its input and SIGTERM, and prints its process id on standard error."""
 
 
 def read_until(stream: IO[bytes], pattern: bytes) -> re.Match[bytes]:
-    """Read lines until one matches; a stream that ends before is a failure."""
+    """Read lines until one matches. Fail if the stream ends first."""
     for line in stream:
         match = re.search(pattern, line)
         if match is not None:
@@ -394,16 +394,16 @@ def test_no_upstream_is_left_after_a_signal_or_two(
 
 
 @pytest.mark.requirement("stdio.end")
-@pytest.mark.parametrize("closed", one_in(4, ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"]))
+@pytest.mark.parametrize("closings", one_in(4, ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"]))
 def test_closed_standard_descriptors_end_the_server_without_a_traceback(
-    closed: str, root: Path, tmp_path: Path
+    closings: str, root: Path, tmp_path: Path
 ) -> None:
     arguments = " ".join(shlex.quote(argument) for argument in server_arguments(root, None))
     log = tmp_path / "log"
-    others = "".join(f" {number}{sign}{log}" for number, sign in ((1, ">"), (2, ">>")) if f"{number}>&-" not in closed)
-    command = (
-        f"{shlex.quote(sys.executable)} {arguments}{' </dev/null' if '0<&-' not in closed else ''}{others} {closed}"
-    )
-    done = subprocess.run(["/bin/sh", "-c", command], timeout=30, check=False)
-    assert done.returncode == 0
+    redirections = "" if "0<&-" in closings else " </dev/null"
+    redirections += "" if "1>&-" in closings else f" 1>{log}"
+    redirections += "" if "2>&-" in closings else f" 2>>{log}"
+    command = f"{shlex.quote(sys.executable)} {arguments}{redirections} {closings}"
+    process = subprocess.run(["/bin/sh", "-c", command], timeout=30, check=False)
+    assert process.returncode == 0
     assert "Traceback" not in (log.read_text() if log.exists() else "")

@@ -1,4 +1,4 @@
-"""A long output of a command: its file can be read by its client, and by nobody else."""
+"""The file with a command's long output can be read by the client that ran the command, and by no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 COMMAND = {"command": "seq 1 100000"}
 
 
-async def _yes(_context: Any, _params: Any) -> types.ElicitResult:
+async def _accept(_context: Any, _params: Any) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={"decision": "once"})
 
 
@@ -26,36 +26,36 @@ def _link(result: types.CallToolResult) -> types.ResourceLink:
 
 @pytest.mark.requirement("workspace.readable")
 async def test_the_whole_output_is_read_by_name_and_never_written(root: Path) -> None:
-    async with connected("stdio", HANDSHAKE, root, elicitation_callback=_yes) as client:
+    async with connected("stdio", HANDSHAKE, root, elicitation_callback=_accept) as client:
         link = _link(await client.call_tool("run_shell_command", COMMAND))
         path = link.uri.removeprefix("file://")
         page = await client.call_tool("read_file", {"file_path": path, "offset": 49_999, "limit": 1})
         assert "50000" in str(page.content)
         resource = await client.read_resource(link.uri)
         assert "100000" in str(resource.contents)
-        found = await client.call_tool("grep_search", {"pattern": "^77777$", "path": path})
-        assert "77777" in str(found.content)
+        matches = await client.call_tool("grep_search", {"pattern": "^77777$", "path": path})
+        assert "77777" in str(matches.content)
         for tool, arguments in (
             ("write_file", {"file_path": path, "content": "x"}),
             ("write_file", {"file_path": f"{Path(path).parent}/new.txt", "content": "x"}),
             ("edit", {"file_path": path, "old_string": "77777", "new_string": "x"}),
         ):
-            refused = await client.call_tool(tool, arguments)
-            assert refused.is_error
-            assert "path_not_in_workspace" in str(refused.content)
-        listed = await client.call_tool("glob", {"pattern": "**/*"})
-        assert "output-" not in str(listed.content)
+            refusal = await client.call_tool(tool, arguments)
+            assert refusal.is_error
+            assert "path_not_in_workspace" in str(refusal.content)
+        listing = await client.call_tool("glob", {"pattern": "**/*"})
+        assert "output-" not in str(listing.content)
 
 
 @pytest.mark.requirement("workspace.readable")
-async def test_another_client_cannot_read_it(root: Path, tmp_path: Path) -> None:
+async def test_another_client_cannot_read_the_output(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     async with (
         our_http_server(root, config) as url,
-        http_client(url, "http", HANDSHAKE, elicitation_callback=_yes) as one,
-        http_client(url, "http", HANDSHAKE, elicitation_callback=_yes) as other,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as client,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as other_client,
     ):
-        link = _link(await one.call_tool("run_shell_command", COMMAND))
+        link = _link(await client.call_tool("run_shell_command", COMMAND))
         path = link.uri.removeprefix("file://")
-        assert not (await one.call_tool("read_file", {"file_path": path})).is_error
-        assert (await other.call_tool("read_file", {"file_path": path})).is_error
+        assert not (await client.call_tool("read_file", {"file_path": path})).is_error
+        assert (await other_client.call_tool("read_file", {"file_path": path})).is_error

@@ -1,4 +1,4 @@
-"""Language servers as a client meets them: honest ones, hostile ones, in the sandbox and without one."""
+"""Language servers as a client sees them: honest and hostile ones, with and without the sandbox."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.waiting import until
 from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
-from tools.lsp import code_locations
+from tools.lsp import code_intelligence, code_locations
 from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
 from tools.lsp.language_server_session import ConnectionEndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
@@ -45,9 +45,9 @@ CODE = "one\n  \U0001d4b3wrong two\nthree"
 AT = {"filePath": "a.fake", "line": 2, "character": 4}
 
 
-def settings(behaviour: str = "honest", more: Mapping[str, Any] = ALLOWED, **lsp: Any) -> dict[str, Any]:
+def settings(behaviour: str = "honest", other_settings: Mapping[str, Any] = ALLOWED, **lsp: Any) -> dict[str, Any]:
     entry = {"command": sys.executable, "args": [SERVER, behaviour], "extensionToLanguage": {".fake": "fake"}}
-    return {"lsp": {"servers": {"fake": entry}, **lsp}, **more}
+    return {"lsp": {"servers": {"fake": entry}, **lsp}, **other_settings}
 
 
 @asynccontextmanager
@@ -68,21 +68,21 @@ def code_of(result: types.CallToolResult) -> str:
     return (result.meta or {})["coretools-mcp/error"]["type"]
 
 
-def place(uri: str, line: Any, character: Any) -> dict[str, Any]:
+def location(uri: str, line: Any, character: Any) -> dict[str, Any]:
     start = {"line": line, "character": character}
     return {"uri": uri, "range": {"start": start, "end": start}}
 
 
-def places(root: Path, *found: dict[str, Any]) -> None:
-    (root / "places.json").write_text(json.dumps(found))
+def write_locations(root: Path, *locations: dict[str, Any]) -> None:
+    (root / "places.json").write_text(json.dumps(locations))
 
 
 @pytest.mark.requirement("lsp.answers")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-async def test_every_operation_tells_places_as_people_count_them(root: Path, revision: str) -> None:
+async def test_every_operation_reports_places_as_people_count_them(root: Path, revision: str) -> None:
     async with client_of(root, settings(), revision) as client:
         uri = (root / "a.fake").as_uri()
-        places(root, place(uri, 1, 9), place(uri, 1, 9))
+        write_locations(root, location(uri, 1, 9), location(uri, 1, 9))
         for operation in ("goToDefinition", "findReferences", "goToImplementation"):
             assert text_of(await ask(client, operation, **AT)) == "a.fake:2:9: \U0001d4b3wrong two"
         assert text_of(await ask(client, "documentSymbol", filePath="a.fake")).startswith("a.fake:1:1: function deep")
@@ -92,6 +92,23 @@ async def test_every_operation_tells_places_as_people_count_them(root: Path, rev
         hover = json.loads(text_of(await ask(client, "hover", **AT)))
     assert hover["opened"] == 1
     assert hover["changed"] == 0
+
+
+@pytest.mark.requirement("lsp.answers")
+async def test_a_large_first_folder_does_not_hide_the_language_of_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_intelligence, "MAX_EXAMINED", 20)
+    large, small = tmp_path / "large", tmp_path / "small"
+    (small / "below").mkdir(parents=True)
+    (small / "below" / "a.fake").write_text(CODE)
+    large.mkdir()
+    for number in range(30):
+        (large / f"{number}.txt").touch()
+    config = write_config(tmp_path, {"workspace": {"roots": [str(large), str(small)]}, **settings()})
+    async with in_memory(HANDSHAKE, None, config) as client:
+        result = await ask(client, "workspaceSymbol", query="N", limit=1)
+        assert not result.is_error, text_of(result)
 
 
 @pytest.mark.requirement("lsp.answers")
@@ -113,20 +130,20 @@ async def test_a_place_that_is_missing_or_not_there_is_refused_before_anything_i
 @pytest.mark.requirement("lsp.answers")
 async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> None:
     async with client_of(root, settings()) as client:
-        places(root, *(place((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
+        write_locations(root, *(location((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
         (root / "b.fake").write_text("wrong\n" * 101)
-        for operation, arguments, expected in (
+        for operation, arguments, last_line in (
             ("goToDefinition", AT, "Not shown: 901 more; raise limit."),
             ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; fix these first."),
             ("workspaceSymbol", {"query": "x", "limit": 1_000}, "Not shown: 1 more; ask about one file or a"),
             ("diagnostics", {"filePath": "b.fake", "limit": 200}, "Not shown: 1 more; fix these first."),
         ):
-            assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(expected), operation
+            assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(last_line), operation
 
 
 @pytest.mark.requirement("lsp.rules")
-async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside_without_either(root: Path) -> None:
-    config = settings(more={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
+async def test_a_place_in_a_hidden_file_or_outside_the_workspace_is_reported_without_its_text(root: Path) -> None:
+    config = settings(other_settings={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
     for name in ("secret.fake", "ignored.fake", "sub/unknown.fake"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("SECRET wrong")
@@ -135,19 +152,21 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
     (root / "link.fake").symlink_to("/etc/hostname")
     uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake", "sub/unknown.fake")]
     async with client_of(root, config) as client:
-        places(root, *(place(uri, 0, 0) for uri in (*uris, "file:///etc/passwd", "jdt://contents/x", "file://host/x")))
-        told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
-        named = text_of(await ask(client, "workspaceSymbol", query="x"))
+        write_locations(
+            root, *(location(uri, 0, 0) for uri in (*uris, "file:///etc/passwd", "jdt://contents/x", "file://host/x"))
+        )
+        lines = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
+        symbols = text_of(await ask(client, "workspaceSymbol", query="x"))
         assert code_of(await ask(client, "documentSymbol", filePath="secret.fake")) == "execution_denied"
         assert code_of(await ask(client, "documentSymbol", filePath="ignored.fake")) == "path_ignored"
         hover = text_of(await ask(client, "hover", **AT))
-    assert "hidden from agents by the" in told[0]
-    assert ".geminiignore" in told[1]
-    assert all("hidden from agents" in line for line in told[3:] if not line.startswith("/etc"))
-    assert told[4].startswith("/etc/passwd:1")
-    assert "SECRET" not in "".join((*told, named))
-    assert "root:" not in "".join(told)
-    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4]
+    assert "hidden from agents by the" in lines[0]
+    assert ".geminiignore" in lines[1]
+    assert all("hidden from agents" in line for line in lines[3:] if not line.startswith("/etc"))
+    assert lines[4].startswith("/etc/passwd:1")
+    assert "SECRET" not in "".join((*lines, symbols))
+    assert "root:" not in "".join(lines)
+    assert [number for number, line in enumerate(symbols.splitlines()) if "class Named" in line] == [2, 4]
     assert "hidden from agents" in hover
 
 
@@ -170,20 +189,20 @@ async def test_a_file_that_is_shown_for_one_call_is_closed_after_it(root: Path) 
     async def accept(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
-    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": ["lsp"], "ask": ["Read(b.fake)"]}}
+    other_settings = {"shell": {"sandbox": "off"}, "permissions": {"allow": ["lsp"], "ask": ["Read(b.fake)"]}}
     (root / "b.fake").write_text("wrong")
-    async with client_of(root, settings(more=more), elicitation_callback=accept) as client:
-        places(root, place((root / "a.fake").as_uri(), 0, 0))
+    async with client_of(root, settings(other_settings=other_settings), elicitation_callback=accept) as client:
+        write_locations(root, location((root / "a.fake").as_uri(), 0, 0))
         assert "b.fake:1:1: error" in text_of(await ask(client, "diagnostics", filePath="b.fake"))
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 1
-        places(root)
-        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # nobody knows what it is about
+        write_locations(root)
+        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # it may be about any file
 
 
 @pytest.mark.requirement("lsp.rules")
 async def test_a_server_starts_again_when_other_files_are_hidden_than_those_kept_from_it(root: Path) -> None:
     async with client_of(root, settings()) as client:
-        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        write_locations(root, location((root / "a.fake").as_uri(), 0, 0))
         pids = [json.loads(text_of(await ask(client, "hover", **AT)))["pid"] for _ in range(2)]
         (root / ".geminiignore").write_text("b.fake\n")
         for name in ("b.fake", "c.fake"):
@@ -198,16 +217,22 @@ async def test_a_server_starts_again_when_other_files_are_hidden_than_those_kept
 async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
     async with client_of(root, settings()) as client:
         uri = (root / "a.fake").as_uri()
-        odd = ((99, 0), (0, 99), (-1, 0), ("1", 0), (True, 0), (0, 1 << 40), (1.5, 0), (None, None))
-        places(root, *(place(uri, *each) for each in odd), place("file:///%00", 0, 0), {"uri": 7}, place("", 0, 0))
-        told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
-    assert told[:2] == ["a.fake:100 (no such line)", "a.fake:1:4: one"]
-    assert len(told) == 4
+        positions = ((99, 0), (0, 99), (-1, 0), ("1", 0), (True, 0), (0, 1 << 40), (1.5, 0), (None, None))
+        write_locations(
+            root,
+            *(location(uri, *position) for position in positions),
+            location("file:///%00", 0, 0),
+            {"uri": 7},
+            location("", 0, 0),
+        )
+        lines = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
+    assert lines[:2] == ["a.fake:100 (no such line)", "a.fake:1:4: one"]
+    assert len(lines) == 4
 
 
 @pytest.mark.requirement("lsp.hostile")
 @pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts", "crumbles"])
-async def test_a_server_that_misbehaves_costs_a_sentence(
+async def test_a_misbehaving_server_fails_the_call_and_is_stopped(
     root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.lsp.language_server_session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
@@ -215,7 +240,7 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
     mark, config = uuid4().hex, settings(behaviour)
     config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
     async with client_of(root, config) as client:
-        places(root)
+        write_locations(root)
         result = None
         for _ in range(2):
             result = await ask(client, "goToDefinition", **AT)
@@ -230,22 +255,22 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
 @pytest.mark.requirement("lsp.hostile")
 async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.lsp.language_server_session.START_SECONDS", 2.0)
-    said: list[str] = []
+    answers: list[str] = []
     async with client_of(root, settings("hangs")) as client:
 
         async def wait() -> None:
-            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+            answers.append(text_of(await ask(client, "goToDefinition", **AT)))
 
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(wait)
-    assert len(said) == 3
-    assert len(set(said)) == 1
+    assert len(answers) == 3
+    assert len(set(answers)) == 1
     assert (root / "starts").read_text() == "x"
 
 
 @pytest.mark.requirement("lsp.hostile")
-async def test_half_of_a_surrogate_pair_costs_that_character_alone(root: Path) -> None:
+async def test_half_of_a_surrogate_pair_loses_only_that_character(root: Path) -> None:
     async with client_of(root, settings("cuts")) as client:
         assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: cut ? \U0001f600"
 
@@ -258,25 +283,25 @@ async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_ma
     monkeypatch.setattr("tools.lsp.language_server_session.MAX_OPEN_CHARS", len(CODE))
     threads: list[threading.Thread] = []
 
-    def noted(find: Callable[..., Any], *given: Any) -> Any:
+    def record_thread(find: Callable[..., Any], *arguments: Any) -> Any:
         threads.append(threading.current_thread())
-        return find(*given)
+        return find(*arguments)
 
     for name in ("symbols_in", "places_in"):
-        monkeypatch.setattr(code_locations, name, partial(noted, getattr(code_locations, name)))
+        monkeypatch.setattr(code_locations, name, partial(record_thread, getattr(code_locations, name)))
     (root / "b.fake").write_text("wrong")
     async with client_of(root, settings()) as client:
-        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        write_locations(root, location((root / "a.fake").as_uri(), 0, 0))
         for name in ("a.fake", "b.fake"):
             assert "error" in text_of(await ask(client, "diagnostics", filePath=name))
-        told = text_of(await ask(client, "workspaceDiagnostics")).splitlines()
+        lines = text_of(await ask(client, "workspaceDiagnostics")).splitlines()
         for operation, arguments in (
             ("goToDefinition", AT), ("documentSymbol", {"filePath": "a.fake"}), ("workspaceSymbol", {"query": "x"})
         ):  # fmt: skip
             assert not (await ask(client, operation, **arguments)).is_error
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 2
-    assert told[-1].endswith("has reported on: 1, and others whose reports are not kept.")
-    assert len(told) == 2
+    assert lines[-1].endswith("has reported on: 1, and others whose reports are not kept.")
+    assert len(lines) == 2
     assert len(threads) == 3
     assert threading.current_thread() not in threads
 
@@ -288,26 +313,26 @@ async def test_values_of_odd_types_are_taken_for_the_usual_ones(root: Path) -> N
 
 
 @pytest.mark.requirement("lsp.hostile")
-async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection_and_who_waits() -> None:
+async def test_a_message_that_cannot_be_handled_ends_the_connection_and_its_requests() -> None:
     def trip(*_: object) -> None:
         raise RuntimeError("nobody thought of this")
 
     connection = LanguageServerConnection(trip, trip, lambda: None)
-    (output, said), (read, given) = os.pipe(), os.pipe()
-    await connection.open(output, given)
+    (output_reader, output_writer), (input_reader, input_writer) = os.pipe(), os.pipe()
+    await connection.open(output_reader, input_writer)
     body = b'{"method": "x"}'
-    os.write(said, b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    os.write(output_writer, b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     with pytest.raises(ConnectionEndedError):
         await connection.request("y", {}, 60)
     assert connection.problem
-    os.close(said)
-    os.close(read)
+    os.close(output_writer)
+    os.close(input_reader)
 
 
 @pytest.mark.requirement("lsp.hostile")
-async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Path) -> None:
+async def test_a_server_that_asks_for_edits_is_refused_and_that_is_reported(root: Path) -> None:
     async with client_of(root, settings("edits")) as client:
-        places(root)
+        write_locations(root)
         assert "tried to change files, which was refused" in text_of(await ask(client, "goToDefinition", **AT))
         assert json.loads(text_of(await ask(client, "hover", **AT)).splitlines()[0])["edit"] is False
     assert (root / "a.fake").read_text() == CODE
@@ -315,62 +340,66 @@ async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Pa
 
 @needs_bubblewrap
 @pytest.mark.requirement("lsp.confined")
-async def test_in_the_sandbox_it_writes_only_in_its_cache_and_reaches_and_reads_nothing_else(outer_root: Path) -> None:
+async def test_in_the_sandbox_a_server_writes_only_in_its_cache_and_has_no_network_and_no_hidden_files(
+    outer_root: Path,
+) -> None:
     root = outer_root / "workspace"
     root.mkdir()
     (root / "hidden.fake").write_text("SECRET")
-    more = {"permissions": {"deny": ["Read(hidden.fake)"]}}
-    async with client_of(root, settings("reaches", more)) as client:
-        met = json.loads(text_of(await ask(client, "hover", **AT)))
-    assert met["cache"] == "written"
-    assert "written" not in (met["home"], met["root"])
-    assert met["network"] not in ("reached", "tried")
-    assert met["hidden"] == "PermissionError"
+    other_settings = {"permissions": {"deny": ["Read(hidden.fake)"]}}
+    async with client_of(root, settings("reaches", other_settings)) as client:
+        facts = json.loads(text_of(await ask(client, "hover", **AT)))
+    assert facts["cache"] == "written"
+    assert "written" not in (facts["home"], facts["root"])
+    assert facts["network"] not in ("reached", "tried")
+    assert facts["hidden"] == "PermissionError"
 
 
 @pytest.mark.requirement("lsp.consent")
 async def test_without_a_sandbox_the_first_start_is_asked_about(root: Path) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
-        return types.ElicitResult(action="accept", content={"decision": "once" if len(asked) > 1 else "deny"})
+        questions.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "once" if len(questions) > 1 else "deny"})
 
-    async with client_of(root, settings(more={"shell": {"sandbox": "off"}}), elicitation_callback=answer) as client:
-        places(root)
+    async with client_of(
+        root, settings(other_settings={"shell": {"sandbox": "off"}}), elicitation_callback=answer
+    ) as client:
+        write_locations(root)
         assert code_of(await ask(client, "goToDefinition", **AT)) == "execution_denied"
         for _ in range(2):
             assert not (await ask(client, "goToDefinition", **AT)).is_error
-    assert len(asked) == 2
-    assert "language_server.py" in asked[0]
+    assert len(questions) == 2
+    assert "language_server.py" in questions[0]
 
 
 @pytest.mark.requirement("lsp.consent")
 async def test_without_a_sandbox_a_yes_counts_for_one_start_of_the_program_that_was_shown(
     root: Path, tmp_path: Path
 ) -> None:
-    program, asked = tmp_path / "fake-ls", list[str]()
+    program, questions = tmp_path / "fake-ls", list[str]()
 
-    def put(first: str) -> None:
-        (tmp_path / "new").write_text(f'#!/bin/sh\n{first}\nexec "{sys.executable}" "{SERVER}" dies\n')
+    def write_program(first_line: str) -> None:
+        (tmp_path / "new").write_text(f'#!/bin/sh\n{first_line}\nexec "{sys.executable}" "{SERVER}" dies\n')
         (tmp_path / "new").chmod(0o755)
         (tmp_path / "new").rename(program)
 
     async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
-        if len(asked) == 2:
-            put(f"touch {tmp_path}/replaced")
+        questions.append(params.message)
+        if len(questions) == 2:
+            write_program(f"touch {tmp_path}/replaced")
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
-    put("")
-    config = settings(more={"shell": {"sandbox": "off"}})
+    write_program("")
+    config = settings(other_settings={"shell": {"sandbox": "off"}})
     config["lsp"]["servers"]["fake"] |= {"command": str(program), "args": []}
     async with client_of(root, config, elicitation_callback=answer) as client:
         codes = [code_of(await ask(client, "hover", **AT)) for _ in range(2)]
         assert not (tmp_path / "replaced").exists()
         codes.append(code_of(await ask(client, "hover", **AT)))
     assert codes == ["lsp_server_failed", "execution_denied", "lsp_server_failed"]
-    assert len(asked) == 3
+    assert len(questions) == 3
 
 
 @pytest.mark.requirement("lsp.consent")
@@ -384,33 +413,35 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
     )  # fmt: skip
     start = await code.session_or_start(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
     assert isinstance(start, ServerStart)
-    for agreed in ("", "to something else"):
+    for state in ("", "to something else"):
         with pytest.raises(ExecutionDeniedError):
-            await code.session(start, agreed_state=agreed, is_granted=False)
-    assert not starter.asked
+            await code.session(start, agreed_state=state, is_granted=False)
+    assert not starter.specs
 
 
 @pytest.mark.requirement("lsp.follows")
-async def test_what_is_written_is_known_to_the_server_and_its_new_errors_are_told(root: Path) -> None:
+async def test_the_server_knows_what_is_written_and_new_errors_are_reported(root: Path) -> None:
     async with client_of(root, settings()) as client:
-        places(root)
-        first = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "wrong 1"})
-        assert "New error" not in text_of(first)  # no server runs yet
+        write_locations(root)
+        result = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "wrong 1"})
+        assert "New error" not in text_of(result)  # no server runs yet
         await ask(client, "goToDefinition", **AT)
-        edited = await client.call_tool(
+        edit_result = await client.call_tool(
             "edit", {"file_path": "a.fake", "old_string": "three", "new_string": "3 wrong 3"}
         )
         content = "\n".join(f"wrong {number}" for number in range(9))
-        written = await client.call_tool("write_file", {"file_path": "b.fake", "content": content})
-        undone = await client.call_tool("undo_change", {})
+        write_result = await client.call_tool("write_file", {"file_path": "b.fake", "content": content})
+        undo_result = await client.call_tool("undo_change", {})
         (root / "a.fake").write_text("wrong as others wrote it")
-        told = text_of(await ask(client, "diagnostics", filePath="a.fake"))
-    assert "3:3: error: 3 wrong 3" in text_of(edited)
-    assert text_of(edited).count("error:") == 1
-    assert [line for line in text_of(written).splitlines() if "error:" in line or "more" in line][-1] == "and 5 more"
-    assert text_of(written).count("error:") == 4
-    assert not undone.is_error
-    assert told == "a.fake:1:1: error: wrong as others wrote it"
+        diagnostics = text_of(await ask(client, "diagnostics", filePath="a.fake"))
+    assert "3:3: error: 3 wrong 3" in text_of(edit_result)
+    assert text_of(edit_result).count("error:") == 1
+    assert [line for line in text_of(write_result).splitlines() if "error:" in line or "more" in line][
+        -1
+    ] == "and 5 more"
+    assert text_of(write_result).count("error:") == 4
+    assert not undo_result.is_error
+    assert diagnostics == "a.fake:1:1: error: wrong as others wrote it"
 
 
 @pytest.mark.requirement("lsp.follows")
@@ -420,25 +451,25 @@ async def test_an_edit_succeeds_whatever_the_server_does_and_without_errors_wher
 ) -> None:
     monkeypatch.setattr("tools.lsp.code_intelligence.AFTER_EDIT_SECONDS", 0.2)
     async with client_of(root, settings(behaviour, afterEdit=behaviour == "mute")) as client:
-        places(root)
+        write_locations(root)
         await ask(client, "goToDefinition", **AT)
-        edited = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "three", "new_string": "wrong"})
-    assert not edited.is_error
-    assert "New error" not in text_of(edited)
+        result = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "three", "new_string": "wrong"})
+    assert not result.is_error
+    assert "New error" not in text_of(result)
     assert (root / "a.fake").read_text().endswith("wrong")
 
 
 @pytest.mark.requirement("lsp.ends")
 async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(root, settings()) as client:
-        places(root)
+        write_locations(root)
         await ask(client, "hover", **AT)
         monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 0.0)
         await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "1"})
         monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 600.0)
-        said = text_of(await ask(client, "hover", **AT))
-    assert json.loads(said)["opened"] == 1, said
-    assert json.loads(said)["changed"] == 0
+        text = text_of(await ask(client, "hover", **AT))
+    assert json.loads(text)["opened"] == 1, text
+    assert json.loads(text)["changed"] == 0
 
 
 @pytest.mark.requirement("lsp.ends")
@@ -450,12 +481,12 @@ async def test_a_server_is_told_to_exit_before_it_is_ended(root: Path) -> None:
 
 
 @pytest.mark.requirement("lsp.ends")
-@pytest.mark.parametrize("other", ["a.fake", "b.other"])
+@pytest.mark.parametrize("file", ["a.fake", "b.other"])
 async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
-    root: Path, other: str, monkeypatch: pytest.MonkeyPatch
+    root: Path, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.lsp.code_intelligence.MAX_RUNNING", 1)
-    mark, config, said = uuid4().hex, settings("waits"), list[str]()
+    mark, config, answers = uuid4().hex, settings("waits"), list[str]()
     config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
     config["lsp"]["servers"]["other"] = {
         "command": sys.executable, "args": [SERVER], "extensionToLanguage": {".other": "other"}
@@ -464,20 +495,20 @@ async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
     async with client_of(root, config) as client:
 
         async def wait() -> None:
-            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+            answers.append(text_of(await ask(client, "goToDefinition", **AT)))
 
-        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        write_locations(root, location((root / "a.fake").as_uri(), 0, 0))
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await until((root / "waits").exists)
-            if other == "a.fake":
-                (root / ".geminiignore").write_text("b.other\n")  # so that the server starts again
-            assert "error" in text_of(await ask(client, "diagnostics", filePath=other))
-            assert not said
+            if file == "a.fake":
+                (root / ".geminiignore").write_text("b.other\n")  # makes the server start again
+            assert "error" in text_of(await ask(client, "diagnostics", filePath=file))
+            assert not answers
             (root / "waits").unlink()
-        if other != "a.fake":
+        if file != "a.fake":
             await until_no_process_has_mark(mark)
-    assert said == ["a.fake:1:1: one"]
+    assert answers == ["a.fake:1:1: one"]
 
 
 @pytest.mark.requirement("lsp.consent")
@@ -485,9 +516,9 @@ async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
     ("rule", "is_allowed"), [("Read", False), ("Read(a.fake)", False), ("Read(**)", False), ("lsp", True), ("*", True)]
 )
 async def test_a_rule_for_reading_starts_no_program_unasked(root: Path, rule: str, is_allowed: bool) -> None:
-    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": [rule]}}
-    async with client_of(root, settings(more=more)) as client:
-        places(root)
+    other_settings = {"shell": {"sandbox": "off"}, "permissions": {"allow": [rule]}}
+    async with client_of(root, settings(other_settings=other_settings)) as client:
+        write_locations(root)
         result = await ask(client, "goToDefinition", **AT)
     assert result.is_error is not is_allowed
     assert is_allowed or code_of(result) == "execution_denied"
@@ -503,12 +534,12 @@ async def test_a_server_from_outside_has_no_folder_of_the_workspace_on_its_path(
     (root / "link").symlink_to("bin")
     (root / "b.go").touch()
     async with client_of(root, ALLOWED) as client:
-        met = json.loads(text_of(await ask(client, "hover", filePath="b.go", line=1, character=1)))
-    assert met["path"].split(os.pathsep) == [str(tmp_path / "bin"), str(tmp_path / "bin"), "/bin"]
+        facts = json.loads(text_of(await ask(client, "hover", filePath="b.go", line=1, character=1)))
+    assert facts["path"].split(os.pathsep) == [str(tmp_path / "bin"), str(tmp_path / "bin"), "/bin"]
 
 
 def imitate(folder: Path, name: str) -> None:
-    """Put a program of a known language server into a folder, which is the one for tests."""
+    """Put a program with the name of a known language server into a folder. It runs the server for tests."""
     folder.mkdir(parents=True)
     (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}"\n')
     (folder / name).chmod(0o755)
@@ -558,10 +589,10 @@ async def test_a_server_on_the_path_lists_the_tool_and_nothing_of_it_is_left_aft
             {"id": 1, "method": "tools/call", "params": call},
         ):
             await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        said = b""
+        output = b""
         with anyio.fail_after(100):
-            while b"function deep" not in said:
-                said += await process.stdout.receive()
+            while b"function deep" not in output:
+                output += await process.stdout.receive()
         assert pids_with_mark(mark)
         process.kill()
         await process.wait()
@@ -592,7 +623,7 @@ TYPESCRIPT = (
     "dep.ts",
     "export function helper(a: number): number { return a }\n",
 )
-MORE = {
+EXTRA_FILES = {
     "main.go": {"go.mod": "module example.com/x\n\ngo 1.18\n"},
     "main.c": {"compile_commands.json": '[{"directory": ".", "command": "cc -c main.c", "file": "main.c"}]'},
     "main.ts": {"tsconfig.json": "{}"},
@@ -610,7 +641,7 @@ MORE = {
         ("typescript-language-server", TYPESCRIPT),
     ],
 )
-async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
+async def test_real_servers_answer_and_report_the_errors_of_an_edit(
     outer_root: Path, program: str, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = os.pathsep.join((str(Path(sys.executable).parent), str(LANGUAGE_SERVERS), os.environ["PATH"]))
@@ -620,14 +651,14 @@ async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
     root = outer_root / "workspace"
     root.mkdir()
     main, code, dependency, text = files
-    for name, content in {main: code, dependency: text, **MORE.get(main, {})}.items():
+    for name, content in {main: code, dependency: text, **EXTRA_FILES.get(main, {})}.items():
         (root / name).write_text(content)
-    at = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
+    position = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
     async with client_of(root, {}) as client:
-        defined = text_of(await ask(client, "goToDefinition", **at))
-        assert dependency in defined or f"{main}:1" in defined
-        assert "helper" in text_of(await ask(client, "hover", **at))
-        assert main in text_of(await ask(client, "findReferences", **at))
+        definition = text_of(await ask(client, "goToDefinition", **position))
+        assert dependency in definition or f"{main}:1" in definition
+        assert "helper" in text_of(await ask(client, "hover", **position))
+        assert main in text_of(await ask(client, "findReferences", **position))
         assert "helper" in text_of(await ask(client, "documentSymbol", filePath=dependency))
         assert "error" not in text_of(await ask(client, "diagnostics", filePath=main))
         await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody"})

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.anyio
 TODOS = [{"id": "1", "content": "Read", "status": "in_progress"}]
 
 
-def settings(tmp_path: Path, **more: Any) -> Path:
+def settings(tmp_path: Path, **other_settings: Any) -> Path:
     memory: Mapping[str, Any] = {"globalFolder": str(tmp_path / "home"), "fileName": ["MEMORY.md", "AGENTS.md"]}
-    return write_config(tmp_path, {"memory": memory, "approvalMode": "auto-edit", **more})
+    return write_config(tmp_path, {"memory": memory, "approvalMode": "auto-edit", **other_settings})
 
 
 async def text_of(client: Client, uri: str) -> str:
@@ -71,10 +71,10 @@ async def test_anonymous_clients_have_no_todo_list_and_sessions_have_each_their_
             result = await client.call_tool("todo_write", {"todos": TODOS})
             assert (result.structured_content or {})["kept"] is False
             assert (await client.list_resources()).resources == []
-        async with http_client(url, "http", HANDSHAKE) as client, http_client(url, "http", HANDSHAKE) as other:
+        async with http_client(url, "http", HANDSHAKE) as client, http_client(url, "http", HANDSHAKE) as other_client:
             await client.call_tool("todo_write", {"todos": TODOS})
             assert len((await client.list_resources()).resources) == 1
-            assert (await other.list_resources()).resources == []
+            assert (await other_client.list_resources()).resources == []
 
 
 @pytest.mark.requirement("memory.bytes")

@@ -1,4 +1,4 @@
-"""One test for each word of the mission: every transport, both eras, built-in tools, upstreams, consent."""
+"""The mission in a few tests: every transport, both eras, built-in tools, upstreams and consent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILTIN = {"list_directory", "read_file", "write_file", "edit", "glob", "grep_se
 
 
 class Person:
-    """Answers every question with the same decision, and remembers what was asked."""
+    """Answers every question with the same decision, and records the questions."""
 
     def __init__(self, decision: str) -> None:
         self.decision = decision
@@ -34,9 +34,9 @@ class Person:
 
 
 def text_of(result: types.CallToolResult) -> str:
-    first = result.content[0]
-    assert isinstance(first, types.TextContent)
-    return first.text
+    block = result.content[0]
+    assert isinstance(block, types.TextContent)
+    return block.text
 
 
 @pytest.mark.requirement("mission.transports")
@@ -53,8 +53,8 @@ async def test_a_client_lists_everything_and_an_edit_happens_after_consent(conne
         assert names >= BUILTIN
         assert "demo__echo" in names
 
-        echoed = await client.call_tool("demo__echo", {"text": "through the proxy"})
-        assert text_of(echoed) == "through the proxy"
+        echo_result = await client.call_tool("demo__echo", {"text": "through the proxy"})
+        assert text_of(echo_result) == "through the proxy"
 
         edit = {"file_path": str(target), "old_string": "world", "new_string": "there"}
         result = await client.call_tool("edit", edit)

@@ -13,8 +13,8 @@ from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
 
 pytestmark = pytest.mark.anyio
 
-EMPTY: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": []}
-CELLS = [{**EMPTY, "id": name, "source": [f"{name} = 1"]} for name in "ab"]
+EMPTY_CELL: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": []}
+CELLS = [{**EMPTY_CELL, "id": name, "source": [f"{name} = 1"]} for name in "ab"]
 NOTEBOOK: dict[str, Any] = {"cells": CELLS, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
@@ -23,10 +23,10 @@ NOTEBOOK: dict[str, Any] = {"cells": CELLS, "metadata": {}, "nbformat": 4, "nbfo
 async def test_a_cell_is_changed_once_a_person_has_seen_it_and_the_change_is_taken_back(
     era: str, root: Path, tmp_path: Path
 ) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        asked.append(params.message)
+        questions.append(params.message)
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
     path, before = root / "n.ipynb", json.dumps(NOTEBOOK, indent=1)
@@ -43,7 +43,7 @@ async def test_a_cell_is_changed_once_a_person_has_seen_it_and_the_change_is_tak
             "notebook_edit", notebook_path="n.ipynb", cell_id="b", new_source="b = 2"
         )
         assert path.read_text() == before.replace("b = 1", "b = 2")
-        assert '+    "b = 2"' in asked[0]
+        assert '+    "b = 2"' in questions[0]
         assert "(cell b): " in await call("grep_search", pattern="b = 2")
         await call("undo_change")
         assert path.read_text() == before
@@ -51,4 +51,4 @@ async def test_a_cell_is_changed_once_a_person_has_seen_it_and_the_change_is_tak
         (root / "closed" / "n.ipynb").write_text(before)
         await call("notebook_edit", notebook_path="closed/n.ipynb", cell_id="b", new_source="b = 2")
         assert (root / "closed" / "n.ipynb").read_text() == before
-    assert len(asked) == 2
+    assert len(questions) == 2

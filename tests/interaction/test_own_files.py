@@ -1,4 +1,4 @@
-"""The server's own settings stand: no rule, no mode and no answer to another question lets them be written."""
+"""The server's own settings are protected: only a person who was asked about them can allow a write."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ EVERYTHING = ["Edit", "Bash(*)", "*"]
 
 
 class Person:
-    """Answers each question as the test says, and keeps them."""
+    """Answers each question as the test says, and records the questions and their forms."""
 
     def __init__(self, decision: str = "deny") -> None:
         self.decision = decision
-        self.asked: list[str] = []
-        self.offered: list[str] = []
+        self.questions: list[str] = []
+        self.schemas: list[str] = []
 
     async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert isinstance(params, types.ElicitRequestFormParams)
-        self.asked.append(params.message)
-        self.offered.append(json.dumps(params.requested_schema))
+        self.questions.append(params.message)
+        self.schemas.append(json.dumps(params.requested_schema))
         return types.ElicitResult(action="accept", content={"decision": self.decision})
 
 
 @asynccontextmanager
-async def served(
+async def workspace_client(
     root: Path, person: Person | None, *options: str, environ: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Client]:
-    """A client of a server of its own in a workspace."""
+    """Start a server in a workspace, and yield its only client."""
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", "--workspace", str(root), *options]
     parameters = StdioServerParameters(command=sys.executable, args=forked(arguments), env=dict(environ or {}))
     async with Client(parameters, mode=HANDSHAKE, cache=None, elicitation_callback=person) as client:
@@ -71,15 +71,15 @@ async def test_a_settings_file_in_the_workspace_is_written_with_consent_only(
     os.link(config, root / "hard.json")
     (root / "soft").symlink_to("conf")
     person = Person()
-    async with served(root, person, "--config", str(config), "--approval-mode", mode) as client:
+    async with workspace_client(root, person, "--config", str(config), "--approval-mode", mode) as client:
         for path in ("conf/coretools.json", "hard.json", "soft/coretools.json", "conf/CORETOOLS.JSON", "audit.jsonl"):
             result = await client.call_tool("write_file", {"file_path": str(root / path), "content": "{}"})
             assert result.is_error, path
-        assert len(person.asked) == 5
-        assert not any("always" in offered for offered in person.offered)
-        unguarded = await client.call_tool("write_file", {"file_path": str(root / "other.json"), "content": "{}"})
-        assert not unguarded.is_error
-    assert len(person.asked) == 5
+        assert len(person.questions) == 5
+        assert not any("always" in schema for schema in person.schemas)
+        result = await client.call_tool("write_file", {"file_path": str(root / "other.json"), "content": "{}"})
+        assert not result.is_error
+    assert len(person.questions) == 5
     assert config.read_text() == before
 
 
@@ -110,12 +110,12 @@ async def test_a_command_writes_a_settings_file_with_consent_only(mode: str, roo
     (root / "evil.json").write_text("{}")
     os.link(config, root / "hard.json")
     person = Person()
-    async with served(root, person, "--config", str(config), "--approval-mode", mode) as client:
+    async with workspace_client(root, person, "--config", str(config), "--approval-mode", mode) as client:
         for command in COMMANDS:
-            asked = len(person.asked)
+            count = len(person.questions)
             result = await client.call_tool("run_shell_command", {"command": command})
-            # What names them is asked about; what does not is stopped by the sandbox.
-            assert "*" in command or "?" in command or (result.is_error and len(person.asked) == asked + 1), command
+            # A command that names a protected file is asked about. The sandbox stops the others.
+            assert "*" in command or "?" in command or (result.is_error and len(person.questions) == count + 1), command
             assert config.read_text() == before, command
 
 
@@ -125,46 +125,46 @@ async def test_a_command_writes_a_settings_file_with_consent_only(mode: str, roo
 async def test_no_dialog_of_a_client_lets_a_model_write_settings_or_the_lock_file(
     sandbox: str, root: Path, tmp_path: Path
 ) -> None:
-    """The settings lie in the workspace, and the lock file beside them is a link to a file of another name there."""
-    folder, approved = root / "conf", root / "approved.json"
+    """The settings are in the workspace. The lock file beside them is a link to a file with another name there."""
+    folder, lock_file = root / "conf", root / "approved.json"
     folder.mkdir()
     settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
     config = folder / "coretools.json"
     config.write_text(json.dumps(settings))
-    approved.write_bytes(lock_text({}))
-    (folder / LOCK_NAME).symlink_to(approved)
+    lock_file.write_bytes(lock_text({}))
+    (folder / LOCK_NAME).symlink_to(lock_file)
     os.link(config, root / "hard.json")
-    os.link(approved, root / "hard.lock.json")
+    os.link(lock_file, root / "hard.lock.json")
     (root / "soft").symlink_to("conf")
     (root / "soft.json").symlink_to("hard.json")
-    before = {path: path.read_bytes() for path in (config, approved)}
+    before = {path: path.read_bytes() for path in (config, lock_file)}
     paths = ["conf/coretools.json", "hard.json", "soft/coretools.json", "conf/../soft.json", "conf/CORETOOLS.JSON"]
     paths += [f"conf/{LOCK_NAME}", "approved.json", "APPROVED.json", "hard.lock.json", f"soft/{LOCK_NAME}"]
-    async with served(root, None, "--config", str(config)) as client:
+    async with workspace_client(root, None, "--config", str(config)) as client:
         for path in paths:
-            named, command = str(root / path), {"command": f"echo x > {path}", "description": "d"}
+            target, command = str(root / path), {"command": f"echo x > {path}", "description": "d"}
             calls: list[tuple[str, dict[str, Any]]] = [
-                ("write_file", {"file_path": named, "content": "{}"}),
+                ("write_file", {"file_path": target, "content": "{}"}),
                 ("run_shell_command", command),
                 ("run_shell_command", {**command, "command": f"python3 x.py --out={path}"}),
             ]
-            if os.path.exists(named):
-                calls.append(("edit", {"file_path": named, "old_string": "{", "new_string": "x", "replace_all": True}))
+            if os.path.exists(target):
+                calls.append(("edit", {"file_path": target, "old_string": "{", "new_string": "x", "replace_all": True}))
             for tool, arguments in calls:
                 result = await client.call_tool(tool, arguments)
                 assert "The user could not be asked for consent" in str(result.content[0]), (tool, path)
-        # A file of the name that approves nothing here is like any other that is asked about.
-        unguarded = {"file_path": str(root / "sub" / LOCK_NAME), "content": "{}"}
-        assert not (await client.call_tool("write_file", unguarded)).is_error
-    assert {path: path.read_bytes() for path in (config, approved)} == before
+        # A file that has only the name of a lock file is written like any other file.
+        other_file = {"file_path": str(root / "sub" / LOCK_NAME), "content": "{}"}
+        assert not (await client.call_tool("write_file", other_file)).is_error
+    assert {path: path.read_bytes() for path in (config, lock_file)} == before
 
 
 @pytest.mark.requirement("settings.own.asked")
 @pytest.mark.parametrize("name", ["hard link", "link", "folder that is a link", "link that came later"])
-async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_command(
+async def test_settings_that_no_mount_protects_are_protected_by_a_question_about_every_command(
     name: str, root: Path, tmp_path: Path
 ) -> None:
-    """The words of the command name no file."""
+    """The words of the command do not name the settings file."""
     folder, outside = root / "conf", tmp_path / "outside"
     outside.mkdir()
     real = (root if name == "hard link" else outside) / "real.json"
@@ -180,7 +180,7 @@ async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_c
             (config.hardlink_to if name == "hard link" else config.symlink_to)(real)
     program = "import os; os.chdir('con' + 'f'); name = 'rea' + 'l.json'"
     program += "; open('new', 'w').write('changed'); os.rename('new', name)"
-    async with served(root, None, "--config", str(config), "--approval-mode", "yolo") as client:
+    async with workspace_client(root, None, "--config", str(config), "--approval-mode", "yolo") as client:
         if name == "link that came later":
             assert not (await client.call_tool("run_shell_command", {"command": "touch other"})).is_error
             config.unlink()
@@ -195,27 +195,29 @@ async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_c
 async def test_the_users_own_folder_and_a_link_to_settings_are_guarded_in_the_workspace(
     root: Path, tmp_path: Path
 ) -> None:
-    own = root / "xdg" / "coretools-mcp"
-    own.mkdir(parents=True)
-    (own / "settings.json").write_text(json.dumps({"permissions": {"allow": EVERYTHING}}))
+    own_folder = root / "xdg" / "coretools-mcp"
+    own_folder.mkdir(parents=True)
+    (own_folder / "settings.json").write_text(json.dumps({"permissions": {"allow": EVERYTHING}}))
     (tmp_path / "real.json").write_text("{}")
     link = root / "linked.json"
     link.symlink_to(tmp_path / "real.json")
     environ = {**os.environ, "XDG_CONFIG_HOME": str(root / "xdg"), "HOME": str(tmp_path)}
     person = Person()
-    async with served(root, person, "--config", str(link), "--approval-mode", "auto-edit", environ=environ) as client:
+    async with workspace_client(
+        root, person, "--config", str(link), "--approval-mode", "auto-edit", environ=environ
+    ) as client:
         for name in ("settings.json", "trusted.json", "anything"):
-            result = await client.call_tool("write_file", {"file_path": str(own / name), "content": "{}"})
+            result = await client.call_tool("write_file", {"file_path": str(own_folder / name), "content": "{}"})
             assert result.is_error, name
         for command in ("ln -sf evil.json linked.json", "rm linked.json", "mv xdg other"):
             assert (await client.call_tool("run_shell_command", {"command": command})).is_error, command
-        assert len(person.asked) == 6
-        remembered = {"fact": "tea is green", "scope": "global"}
-        assert not (await client.call_tool("save_memory", remembered)).is_error
-    assert len(person.asked) == 6
+        assert len(person.questions) == 6
+        memory = {"fact": "tea is green", "scope": "global"}
+        assert not (await client.call_tool("save_memory", memory)).is_error
+    assert len(person.questions) == 6
     assert link.is_symlink()
-    assert not (own / "trusted.json").exists()
-    assert "tea is green" in (own / "AGENTS.md").read_text()
+    assert not (own_folder / "trusted.json").exists()
+    assert "tea is green" in (own_folder / "AGENTS.md").read_text()
 
 
 @pytest.mark.requirement("settings.own.asked")
@@ -223,14 +225,14 @@ async def test_always_for_other_edits_does_not_cover_the_settings(root: Path) ->
     config = root / "coretools.json"
     config.write_text("{}")
     person = Person("always")
-    async with served(root, person, "--config", str(config)) as client:
+    async with workspace_client(root, person, "--config", str(config)) as client:
         assert not (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error
         assert not (await client.call_tool("write_file", {"file_path": "b.txt", "content": "x"})).is_error
-        assert len(person.asked) == 1
+        assert len(person.questions) == 1
         person.decision = "deny"
         result = await client.call_tool("write_file", {"file_path": "coretools.json", "content": '{"a": 1}'})
         assert result.is_error
-        assert len(person.asked) == 2
+        assert len(person.questions) == 2
     assert config.read_text() == "{}"
 
 
@@ -238,9 +240,9 @@ async def test_always_for_other_edits_does_not_cover_the_settings(root: Path) ->
 async def test_in_plan_mode_the_settings_are_not_even_asked_about(root: Path, config: Path) -> None:
     person = Person("once")
     before = config.read_text()
-    async with served(root, person, "--config", str(config), "--approval-mode", "plan") as client:
+    async with workspace_client(root, person, "--config", str(config), "--approval-mode", "plan") as client:
         assert (await client.call_tool("write_file", {"file_path": str(config), "content": "{}"})).is_error
         command = {"command": "echo > conf/coretools.json"}
         assert (await client.call_tool("run_shell_command", command)).is_error
-    assert not person.asked
+    assert not person.questions
     assert config.read_text() == before

@@ -19,35 +19,35 @@ PLAN = {"plan": "1. Write a.txt."}
 @pytest.mark.requirement("plan.listed")
 @pytest.mark.parametrize(("transport", "mode"), [("stdio", HANDSHAKE), ("stdio", MODERN), ("http", HANDSHAKE)])
 async def test_a_plan_ends_plan_mode_for_this_client(transport: str, mode: str, root: Path, tmp_path: Path) -> None:
-    asked: list[str] = []
-    changed = anyio.Event()
+    questions: list[str] = []
+    list_change = anyio.Event()
 
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        asked.append(params.message)
+        questions.append(params.message)
         decision = "always" if "1. Write a.txt." in params.message else "deny"
         return types.ElicitResult(action="accept", content={"decision": decision})
 
     async def on_message(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            changed.set()
+            list_change.set()
 
     config = write_config(tmp_path, {"approvalMode": "plan"})
     callbacks: dict[str, Any] = {"elicitation_callback": person, "message_handler": on_message}
     async with connected(transport, mode, root, config, **callbacks) as client:
         assert "exit_plan_mode" in [tool.name for tool in (await client.list_tools()).tools]
-        refused = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
-        assert refused.is_error
-        assert "exit_plan_mode" in str(refused.content)
-        assert not asked
-        approved = await client.call_tool("exit_plan_mode", PLAN)
-        assert approved.structured_content == {"approved": True, "approval_mode": "auto-edit"}
+        refusal = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
+        assert refusal.is_error
+        assert "exit_plan_mode" in str(refusal.content)
+        assert not questions
+        approval = await client.call_tool("exit_plan_mode", PLAN)
+        assert approval.structured_content == {"approved": True, "approval_mode": "auto-edit"}
         if mode == HANDSHAKE and transport == "stdio":
             with anyio.fail_after(60):
-                await changed.wait()
+                await list_change.wait()
         assert "exit_plan_mode" not in [tool.name for tool in (await client.list_tools()).tools]
-        written = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
-        assert not written.is_error
-    assert len(asked) == 1
+        write_result = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
+        assert not write_result.is_error
+    assert len(questions) == 1
     assert (root / "a.txt").read_text() == "x"
 
 
@@ -77,9 +77,9 @@ async def test_tools_that_are_switched_off_are_not_listed_and_say_why(root: Path
         result = await client.call_tool("write_file", {"file_path": "a", "content": "x"})
         assert result.is_error
         assert "tools.exclude" in str(result.content)
-        denied = await client.call_tool("read_file", {"file_path": "secret"})
-        assert denied.is_error
-        assert "permissions.deny rule Read(secret)" in str(denied.content)
+        refusal = await client.call_tool("read_file", {"file_path": "secret"})
+        assert refusal.is_error
+        assert "permissions.deny rule Read(secret)" in str(refusal.content)
 
 
 @pytest.mark.requirement("plan.entered")
@@ -95,31 +95,31 @@ async def test_a_client_enters_plan_mode_and_a_person_ends_it(
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert "enter_plan_mode" in names
         assert "exit_plan_mode" not in names
-        entered = await client.call_tool("enter_plan_mode", {"userRequested": True, "reason": "It is large."})
-        assert entered.structured_content == {"approval_mode": "plan"}
+        entry = await client.call_tool("enter_plan_mode", {"userRequested": True, "reason": "It is large."})
+        assert entry.structured_content == {"approval_mode": "plan"}
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert "enter_plan_mode" not in names
         assert "exit_plan_mode" in names
         assert (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error
         assert not (await client.call_tool("enter_plan_mode", {})).is_error
-        left = await client.call_tool("exit_plan_mode", PLAN)
-        assert left.structured_content == {"approved": True, "approval_mode": "default"}
+        approval = await client.call_tool("exit_plan_mode", PLAN)
+        assert approval.structured_content == {"approved": True, "approval_mode": "default"}
         assert "enter_plan_mode" in [tool.name for tool in (await client.list_tools()).tools]
 
 
 @pytest.mark.requirement("plan.entered")
-@pytest.mark.parametrize(("transport", "mode", "asks"), [("http", MODERN, True), ("stdio", HANDSHAKE, False)])
+@pytest.mark.parametrize(("transport", "mode", "has_forms"), [("http", MODERN, True), ("stdio", HANDSHAKE, False)])
 async def test_plan_mode_is_not_entered_where_it_could_not_be_left(
-    transport: str, mode: str, asks: bool, root: Path, tmp_path: Path
+    transport: str, mode: str, has_forms: bool, root: Path, tmp_path: Path
 ) -> None:
     async def person(_context: Any, _params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
-    callbacks: dict[str, Any] = {"elicitation_callback": person} if asks else {}
+    callbacks: dict[str, Any] = {"elicitation_callback": person} if has_forms else {}
     config = write_config(tmp_path, {"approvalMode": "yolo"})
     async with connected(transport, mode, root, config, **callbacks) as client:
         assert "enter_plan_mode" not in [tool.name for tool in (await client.list_tools()).tools]
-        refused = await client.call_tool("EnterPlanMode", {})
-        assert refused.is_error
-        assert (refused.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
+        refusal = await client.call_tool("EnterPlanMode", {})
+        assert refusal.is_error
+        assert (refusal.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
         assert not (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error

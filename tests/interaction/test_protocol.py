@@ -27,7 +27,7 @@ DEMO = {"mcpServers": {"demo": stdio_upstream(trust=True)}}
 async def test_annotations_are_exact(connect: Connect) -> None:
     async with connect() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    expected = {
+    expected_hints = {
         "list_directory": (True, None, None, False),
         "read_file": (True, None, None, False),
         "write_file": (False, True, True, False),
@@ -46,25 +46,30 @@ async def test_annotations_are_exact(connect: Connect) -> None:
         "list_changes": (True, None, None, False),
         "undo_change": (False, True, None, False),
     }
-    seen: dict[str, Any] = {}
-    tools.pop("lsp", None)  # listed where a language server is
+    all_hints: dict[str, Any] = {}
+    tools.pop("lsp", None)  # listed only if there is a language server
     for name, tool in tools.items():
         hints = tool.annotations
         assert hints is not None
         assert tool.title
-        assert hints.title is None, "it is said once"
-        seen[name] = (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint)
-    assert seen == expected
+        assert hints.title is None, "the title is sent only once"
+        all_hints[name] = (
+            hints.read_only_hint,
+            hints.destructive_hint,
+            hints.idempotent_hint,
+            hints.open_world_hint,
+        )
+    assert all_hints == expected_hints
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
 async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: Path) -> None:
     (place / "a.txt").write_text("needle\n")
     async with connect() as client:
-        listed = {tool.name for tool in (await client.list_tools()).tools}
-        assert not listed & {"replace", "search_file_content"}
-        found = await client.call_tool("search_file_content", {"pattern": "needle", "path": str(place)})
-    assert "a.txt" in text_of(found)
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert not names & {"replace", "search_file_content"}
+        result = await client.call_tool("search_file_content", {"pattern": "needle", "path": str(place)})
+    assert "a.txt" in text_of(result)
 
 
 @pytest.mark.requirement("protocol.progress")
@@ -98,7 +103,7 @@ async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Conn
             for _ in range(5):
                 messages.clear()
                 await client.call_tool("demo__steps", {}, progress_callback=on_progress)
-                # What the client does with progress may lag behind the answer.
+                # The progress callback may run after the answer has arrived.
                 await has_heard.wait()
                 has_heard = anyio.Event()
                 assert messages == ["step 1", "step 2", "step 3"]
@@ -107,14 +112,14 @@ async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Conn
 @pytest.mark.requirement("upstream.results")
 async def test_results_of_an_upstream_arrive_as_they_were_sent(connect: Connect) -> None:
     async with connect(DEMO) as client:
-        structured = await client.call_tool("demo__structured", {})
-        assert structured.structured_content == {"answer": 42}
-        assert (structured.meta or {})["example.org/kept"] == "yes"
+        structured_result = await client.call_tool("demo__structured", {})
+        assert structured_result.structured_content == {"answer": 42}
+        assert (structured_result.meta or {})["example.org/kept"] == "yes"
         picture = await client.call_tool("demo__picture", {})
         assert isinstance(picture.content[0], types.ImageContent)
-        failed = await client.call_tool("demo__fail", {})
-        assert failed.is_error
-        assert text_of(failed) == "it went wrong"
+        error_result = await client.call_tool("demo__fail", {})
+        assert error_result.is_error
+        assert text_of(error_result) == "it went wrong"
         with pytest.raises(MCPError) as error:
             await client.call_tool("demo__protocol_error", {})
         assert (error.value.error.code, error.value.error.message) == (-32050, "the upstream's own error")
@@ -132,10 +137,10 @@ async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can
 @pytest.mark.requirement("consent.upstream")
 @by_route(route for route in CHEAP_ROUTES if route.has_forms)
 async def test_an_untrusted_upstream_is_published_cautiously_and_asks_with_its_arguments(connect: Connect) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        asked.append(params.message)
+        questions.append(params.message)
         return types.ElicitResult(action="accept", content={"decision": "deny", "reason": "not today"})
 
     async with connect({"mcpServers": {"demo": stdio_upstream()}}, elicitation_callback=person) as client:
@@ -146,7 +151,7 @@ async def test_an_untrusted_upstream_is_published_cautiously_and_asks_with_its_a
         result = await client.call_tool("demo__echo", {"text": "secret plan\u202e"})
     assert result.is_error
     assert "not today" in text_of(result)
-    assert "secret plan<U+202E>" in asked[0]
+    assert "secret plan<U+202E>" in questions[0]
 
 
 @pytest.mark.requirement("upstream.environment")
@@ -169,9 +174,9 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
 async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
     async with connected("stdio", HANDSHAKE, root, config) as client:
-        died = await client.call_tool("demo__die", {})
-        assert died.is_error
-        assert "[upstream_unavailable]" in text_of(died)
+        result = await client.call_tool("demo__die", {})
+        assert result.is_error
+        assert "[upstream_unavailable]" in text_of(result)
         with anyio.fail_after(60):
             while (await client.call_tool("demo__echo", {"text": "back"})).is_error:
                 await anyio.lowlevel.checkpoint()
@@ -179,17 +184,17 @@ async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(
 
 @pytest.mark.requirement("upstream.first_list")
 async def test_tools_of_a_late_upstream_are_announced(root: Path, tmp_path: Path) -> None:
-    changed = anyio.Event()
+    list_change = anyio.Event()
 
     async def on_message(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            changed.set()
+            list_change.set()
 
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}, "proxy": {"firstListWait": 0}})
     async with connected("stdio", HANDSHAKE, root, config, message_handler=on_message) as client:
-        await client.list_tools()  # what nobody was given is no news
+        await client.list_tools()  # only clients that have a list are told about its changes
         with anyio.fail_after(60):
-            await changed.wait()
+            await list_change.wait()
         assert "demo__echo" in {tool.name for tool in (await client.list_tools()).tools}
 
 
@@ -208,10 +213,10 @@ async def test_without_operator_folders_the_clients_roots_are_the_workspace(
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(inside.as_uri()))])
 
     async with connected(transport, revision, None, list_roots_callback=roots) as client:
-        allowed = await client.call_tool("read_file", {"absolute_path": str(inside / "a.txt")})
-        assert text_of(allowed).startswith("in inside")
-        refused = await client.call_tool("read_file", {"absolute_path": str(outside / "a.txt")})
-    assert "[path_not_in_workspace]" in text_of(refused)
+        inside_result = await client.call_tool("read_file", {"absolute_path": str(inside / "a.txt")})
+        assert text_of(inside_result).startswith("in inside")
+        outside_result = await client.call_tool("read_file", {"absolute_path": str(outside / "a.txt")})
+    assert "[path_not_in_workspace]" in text_of(outside_result)
 
 
 @pytest.mark.requirement("roots.operator")
@@ -226,10 +231,10 @@ async def test_the_clients_roots_never_replace_the_operators(connect: Connect, p
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(elsewhere.as_uri()))])
 
     async with connect(list_roots_callback=roots) as client:
-        refused = await client.call_tool("read_file", {"absolute_path": str(elsewhere / "a.txt")})
-        allowed = await client.call_tool("read_file", {"absolute_path": str(place / "b.txt")})
-    assert "[path_not_in_workspace]" in text_of(refused)
-    assert text_of(allowed).startswith("in the workspace")
+        outside_result = await client.call_tool("read_file", {"absolute_path": str(elsewhere / "a.txt")})
+        inside_result = await client.call_tool("read_file", {"absolute_path": str(place / "b.txt")})
+    assert "[path_not_in_workspace]" in text_of(outside_result)
+    assert text_of(inside_result).startswith("in the workspace")
 
 
 @pytest.mark.requirement("roots.operator")
@@ -244,10 +249,10 @@ async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root
 
     config = write_config(tmp_path, {"workspace": {"clientRoots": "intersect"}})
     async with connected("http", HANDSHAKE, root, config, list_roots_callback=roots) as client:
-        allowed = await client.call_tool("read_file", {"absolute_path": str(part / "a.txt")})
-        refused = await client.call_tool("read_file", {"absolute_path": str(root / "b.txt")})
-    assert text_of(allowed).startswith("part")
-    assert "[path_not_in_workspace]" in text_of(refused)
+        inside_result = await client.call_tool("read_file", {"absolute_path": str(part / "a.txt")})
+        outside_result = await client.call_tool("read_file", {"absolute_path": str(root / "b.txt")})
+    assert text_of(inside_result).startswith("part")
+    assert "[path_not_in_workspace]" in text_of(outside_result)
 
 
 @pytest.mark.requirement("modes")

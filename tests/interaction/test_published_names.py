@@ -1,4 +1,4 @@
-"""Names as clients see them: without our own tools and without prefixes, this server looks like the one behind it."""
+"""Tool names as clients see them. Without built-in tools and prefixes, this server looks like the one behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-ALONE: Mapping[str, Any] = {"tools": {"builtIn": False}, "proxy": {"prefix": "none", "firstListWait": 30_000}}
+UPSTREAMS_ONLY: Mapping[str, Any] = {"tools": {"builtIn": False}, "proxy": {"prefix": "none", "firstListWait": 30_000}}
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -35,24 +35,27 @@ async def test_without_our_tools_and_prefixes_a_client_sees_the_server_behind(mo
     config = write_config(tmp_path, {"mcpServers": {"up": stdio_upstream(trust=True)}})
     peer = StdioServerParameters(command=sys.executable, args=forked([str(PEERS / "upstream.py")]))
     options = server_arguments(None, config, "--no-builtin-tools", "--no-prefix")
-    ours = StdioServerParameters(command=sys.executable, args=forked(options))
+    proxy = StdioServerParameters(command=sys.executable, args=forked(options))
     with anyio.fail_after(CEILING):
-        async with Client(peer, mode=HANDSHAKE, cache=None) as direct, Client(ours, mode=mode, cache=None) as client:
-            there = {tool.name: tool for tool in (await direct.list_tools()).tools}
-            here = {tool.name: tool for tool in (await client.list_tools()).tools}
+        async with (
+            Client(peer, mode=HANDSHAKE, cache=None) as upstream,
+            Client(proxy, mode=mode, cache=None) as client,
+        ):
+            upstream_tools = {tool.name: tool for tool in (await upstream.list_tools()).tools}
+            proxy_tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert text_of(await client.call_tool("echo", {"text": "hi"})) == "hi"
             assert text_of(await client.call_tool("up__echo", {"text": "ho"})) == "ho"
             for name in ("read_file", "task"):
-                with pytest.raises(MCPError, match=name) as unknown:
+                with pytest.raises(MCPError, match=name) as error_info:
                     await client.call_tool(name, {"file_path": str(config)})
-                assert "agent" not in str(unknown.value)
+                assert "agent" not in str(error_info.value)
             capabilities = client.server_capabilities
             assert client.instructions is None
-    assert {name for name in here if "odd" not in name} == there.keys() - {"odd name!"}
-    assert len(here) == len(there)
-    assert here["echo"].input_schema == there["echo"].input_schema
-    assert (here["echo"].meta or {})["coretools-mcp/upstream"] == {"server": "up", "tool": "echo"}
-    if mode == HANDSHAKE:  # what an upstream may bring later cannot be announced later
+    assert {name for name in proxy_tools if "odd" not in name} == upstream_tools.keys() - {"odd name!"}
+    assert len(proxy_tools) == len(upstream_tools)
+    assert proxy_tools["echo"].input_schema == upstream_tools["echo"].input_schema
+    assert (proxy_tools["echo"].meta or {})["coretools-mcp/upstream"] == {"server": "up", "tool": "echo"}
+    if mode == HANDSHAKE:  # features cannot be announced later, and an upstream may still bring them
         assert None not in (capabilities.prompts, capabilities.resources, capabilities.completions)
 
 
@@ -69,7 +72,7 @@ async def test_a_client_that_knows_a_tool_from_before_calls_it_before_anything_w
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-async def test_a_call_of_an_unknown_name_tells_of_a_server_without_prefix_that_is_away(
+async def test_a_call_of_an_unknown_name_mentions_a_server_without_prefix_that_is_unavailable(
     root: Path, tmp_path: Path
 ) -> None:
     servers = {"up": {"command": "no-such-program-anywhere", "prefix": "none"}}
@@ -91,18 +94,18 @@ async def test_a_renamed_and_a_shortened_tool_are_called_by_their_new_and_their_
     with anyio.fail_after(CEILING):
         async with in_memory(HANDSHAKE, root, config) as client:
             tools = [tool for tool in (await client.list_tools()).tools if tool.name.startswith("a-rather")]
-            said = [text_of(await client.call_tool(f"{alias}__{name}", {"text": "hi"})) for name in ("say", "echo")]
+            texts = [text_of(await client.call_tool(f"{alias}__{name}", {"text": "hi"})) for name in ("say", "echo")]
             origins = {tool.name: (tool.meta or {})["coretools-mcp/upstream"]["tool"] for tool in tools}
-            shortened = next(name for name, own in origins.items() if own == "protocol_error")
-            failed: list[int] = []
-            for name in (shortened, f"{alias}__protocol_error"):
+            short_name = next(name for name, origin in origins.items() if origin == "protocol_error")
+            error_codes: list[int] = []
+            for name in (short_name, f"{alias}__protocol_error"):
                 with pytest.raises(MCPError) as error:
                     await client.call_tool(name)
-                failed.append(error.value.code)
-    assert said == ["hi", "hi"]
+                error_codes.append(error.value.code)
+    assert texts == ["hi", "hi"]
     assert sorted(origins.values()) == ["echo", "protocol_error"]
-    assert len(shortened) == 30
-    assert failed == [-32050, -32050]
+    assert len(short_name) == 30
+    assert error_codes == [-32050, -32050]
 
 
 @pytest.mark.requirement("proxy.names.alone")
@@ -112,18 +115,18 @@ async def test_custom_tools_never_take_the_names_of_built_in_tools_that_are_swit
     declarations = json.dumps([{"name": name} for name in ("read_file", "replace", "mine")])
     discovery = [sys.executable, "-I", "-c", f"print({declarations!r})"]
     tools = {"builtIn": False, "discoveryCommand": discovery, "callCommand": [sys.executable, "-I", "-c", "print(1)"]}
-    config = write_config(tmp_path, {**ALONE, "tools": tools, "permissions": {"allow": ["Read"]}})
+    config = write_config(tmp_path, {**UPSTREAMS_ONLY, "tools": tools, "permissions": {"allow": ["Read"]}})
     with anyio.fail_after(CEILING):
         async with in_memory(HANDSHAKE, root, config) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["mine"]
 
 
 @pytest.mark.requirement("proxy.names.alone")
-async def test_a_tool_named_like_one_that_is_listed_only_at_times_is_listed_without_ours(
+async def test_a_tool_named_like_one_of_ours_that_is_not_always_listed_is_listed_without_ours(
     root: Path, tmp_path: Path
 ) -> None:
     rename = {"echo": "exit_plan_mode", "fail": "ask_user_question", "steps": "task"}
-    config = write_config(tmp_path, {**ALONE, "mcpServers": {"up": stdio_upstream(trust=True, rename=rename)}})
+    config = write_config(tmp_path, {**UPSTREAMS_ONLY, "mcpServers": {"up": stdio_upstream(trust=True, rename=rename)}})
     with anyio.fail_after(CEILING):
         async with in_memory(HANDSHAKE, root, config) as client:
             assert {*rename.values()} <= {tool.name for tool in (await client.list_tools()).tools}

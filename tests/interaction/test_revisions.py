@@ -1,4 +1,4 @@
-"""All five protocol revisions: what a client of each gets, on the wire."""
+"""What clients of all five protocol revisions get, on the wire."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_handshake_revision_lists_and_calls(revision: str, root: Path) -> 
         assert answer["capabilities"]["tools"] == {"listChanged": True}
         assert "edit" in answer["instructions"]
         server.send(INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
-        assert len([each for each in server.answer()["result"]["tools"] if each["name"] != "lsp"]) == 17
+        assert len([tool for tool in server.answer()["result"]["tools"] if tool["name"] != "lsp"]) == 17
         server.send(call(2, "read_file", absolute_path=str(root / "a.txt")))
         assert server.answer()["result"]["content"][0]["text"].startswith("content")
 
@@ -44,10 +44,10 @@ def test_the_modern_revision_needs_no_handshake(root: Path) -> None:
     }
     with running(root) as server:
         server.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
-        discovered = server.answer()["result"]
-        assert discovered["supportedVersions"] == ["2026-07-28"]
+        discovery = server.answer()["result"]
+        assert discovery["supportedVersions"] == ["2026-07-28"]
         server.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}})
-        assert len([each for each in server.answer()["result"]["tools"] if each["name"] != "lsp"]) == 17
+        assert len([tool for tool in server.answer()["result"]["tools"] if tool["name"] != "lsp"]) == 17
 
 
 @pytest.mark.requirement("results.rich")
@@ -55,7 +55,7 @@ def test_the_modern_revision_needs_no_handshake(root: Path) -> None:
     ("revision", "audio", "link"),
     [("2024-11-05", "resource", "text"), ("2025-03-26", "audio", "text"), ("2025-06-18", "audio", "resource_link")],
 )
-def test_rich_content_is_what_the_revision_knows(revision: str, audio: str, link: str) -> None:
+def test_rich_content_has_the_block_types_of_the_revision(revision: str, audio: str, link: str) -> None:
     parts = [
         "text",
         InlineDataPart("image/png", b"i", "file:///i.png"),

@@ -1,4 +1,4 @@
-"""Folders that a client takes back while a person is asked: the yes does nothing in them."""
+"""Folders that a client takes back while a person is asked: a yes then has no effect in them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ pytestmark = pytest.mark.anyio
 async def test_a_yes_does_nothing_in_a_folder_that_the_client_has_taken_back_meanwhile(
     is_same: bool, tmp_path: Path
 ) -> None:
-    before, after = (tmp_path / name for name in ("before", "after"))
-    before.mkdir()
-    after.mkdir()
-    told = [before]
+    old_root, new_root = (tmp_path / name for name in ("before", "after"))
+    old_root.mkdir()
+    new_root.mkdir()
+    current_roots = [old_root]
 
     async def roots(context: Any) -> types.ListRootsResult:
         del context
-        return types.ListRootsResult(roots=[types.Root.model_validate({"uri": told[0].as_uri()})])
+        return types.ListRootsResult(roots=[types.Root.model_validate({"uri": current_roots[0].as_uri()})])
 
     async def answer(context: Any, params: Any) -> types.ElicitResult:
         del context, params
-        told[0] = before if is_same else after
+        current_roots[0] = old_root if is_same else new_root
         await client.session.send_notification(types.RootsListChangedNotification())
         if is_same:
-            await client.call_tool("list_directory", {"path": str(before)})
+            await client.call_tool("list_directory", {"path": str(old_root)})
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve"]
@@ -44,7 +44,7 @@ async def test_a_yes_does_nothing_in_a_folder_that_the_client_has_taken_back_mea
     async with Client(
         server, mode=HANDSHAKE, cache=None, elicitation_callback=answer, list_roots_callback=roots
     ) as client:
-        result = await client.call_tool("write_file", {"file_path": str(before / "a.txt"), "content": "x"})
-        assert (before / "a.txt").exists() is is_same
+        result = await client.call_tool("write_file", {"file_path": str(old_root / "a.txt"), "content": "x"})
+        assert (old_root / "a.txt").exists() is is_same
         assert result.is_error is not is_same
         assert is_same or "changed its workspace folders" in str(result.content[0])

@@ -1,4 +1,4 @@
-"""A tool of a server that the configuration leaves out is not unknown: the call says why it is not there."""
+"""Calls to servers that the configuration leaves out: the error names the setting, and calls no tool unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.not_used")]
 USED = {"used": stdio_upstream(trust=True)}
 
 
-async def told(client: Client, tool: str) -> str:
+async def error_text(client: Client, tool: str) -> str:
     result = await client.call_tool(tool, {})
     assert result.is_error
     (block,) = result.content
@@ -44,12 +44,12 @@ async def test_a_call_says_which_setting_leaves_its_server_out(
     app = app_of(write_config(tmp_path, settings))
     with anyio.fail_after(CEILING):
         async with app.running(), Client(in_process(app), mode=HANDSHAKE, cache=None) as client:
-            said = await told(client, "idle__echo")
-            assert "The server idle is not used here" in said
-            assert setting in said
+            text = await error_text(client, "idle__echo")
+            assert "The server idle is not used here" in text
+            assert setting in text
 
 
-async def test_a_server_that_is_switched_off_while_we_run_says_so_too(tmp_path: Path) -> None:
+async def test_a_call_says_so_too_if_its_server_is_switched_off_meanwhile(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": USED})
     app = app_of(config)
     with anyio.fail_after(CEILING):
@@ -61,5 +61,5 @@ async def test_a_server_that_is_switched_off_while_we_run_says_so_too(tmp_path: 
             assert not (await client.call_tool("used__echo", {"text": "x"})).is_error
             config.write_text(json.dumps({"mcpServers": {"used": stdio_upstream(enabled=False)}}))
             await app.live.apply(load_settings([str(config)], {}, {}), tasks)
-            assert "mcpServers.used.enabled" in await told(client, "used__echo")
+            assert "mcpServers.used.enabled" in await error_text(client, "used__echo")
             tasks.cancel_scope.cancel()

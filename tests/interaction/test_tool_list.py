@@ -1,4 +1,4 @@
-"""What a client is told before it calls anything: a list that fits, titles for people, and what holds for all tools."""
+"""What a client gets before its first call: a short tool list, titles for people, and general instructions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CORE = {
 SEARXNG = {"web": {"search": {"searxng": {"url": "https://search.example/search"}}}}
 
 
-def listed_by(root: Path, *options: str) -> list[dict[str, Any]]:
-    """The tools as they come over the wire to a client without elicitation."""
+def wire_tools(root: Path, *options: str) -> list[dict[str, Any]]:
+    """Return the tools that a client without elicitation gets over the wire."""
     with running(root, None, *options) as server:
         server.send(initialize(HANDSHAKE))
         server.answer()
@@ -45,30 +45,30 @@ def listed_by(root: Path, *options: str) -> list[dict[str, Any]]:
 
 
 def tokens(tools: list[dict[str, Any]]) -> float:
-    """What a list costs a model, in the usual estimate of four characters a token."""
+    """Estimate what a list costs a model, at the usual four characters per token."""
     return len(json.dumps(tools, separators=(",", ":"), ensure_ascii=False)) / 4
 
 
 def schemas_in(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema and all that are in it."""
+    """Yield a schema and all schemas inside it."""
     yield schema
     for inner in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
         yield from schemas_in(inner)
 
 
 @pytest.mark.requirement("lists.size")
-def test_the_list_costs_a_model_no_more_than_that_of_a_server_for_files_alone(root: Path) -> None:
-    tools = listed_by(root)
+def test_the_list_costs_a_model_little_more_than_that_of_a_server_for_files_alone(root: Path) -> None:
+    tools = wire_tools(root)
     costs = {tool["name"]: tokens([tool]) for tool in tools}
-    assert costs.pop("lsp", 0) <= MAX_TOKENS_OF_LSP  # it is listed where a language server is
+    assert costs.pop("lsp", 0) <= MAX_TOKENS_OF_LSP  # listed only if there is a language server
     assert costs.keys() == CORE | {"web_fetch", "save_memory", "todo_write"}
     assert tokens([tool for tool in tools if tool["name"] != "lsp"]) <= MAX_TOKENS, costs
 
 
 @pytest.mark.requirement("lists.size")
 def test_every_built_in_tool_but_those_that_the_operator_sets_up_fits_into_one_list() -> None:
-    apart = {"web_search", "exit_plan_mode"}
-    tools = [tool_to_wire(tool) for tool in builtin_tools() if tool.name not in apart]
+    left_out_tools = {"web_search", "exit_plan_mode"}
+    tools = [tool_to_wire(tool) for tool in builtin_tools() if tool.name not in left_out_tools]
     assert tokens(tools) <= MAX_TOKENS_WITH_FORMS
     with_forms = {"ask_user_question", "enter_plan_mode"}
     assert tokens([tool for tool in tools if tool["name"] not in with_forms]) <= MAX_TOKENS
@@ -76,11 +76,11 @@ def test_every_built_in_tool_but_those_that_the_operator_sets_up_fits_into_one_l
 
 @pytest.mark.requirement("lists.size")
 def test_the_list_holds_nothing_that_only_validation_needs(root: Path) -> None:
-    for tool in listed_by(root):
+    for tool in wire_tools(root):
         assert tool.keys() == {"name", "title", "description", "inputSchema", "annotations"}
         for schema in schemas_in(tool["inputSchema"]):
-            known = {"type", "properties", "required", "description", "items", "enum", "default"}
-            assert schema.keys() - known == ({"additionalProperties"} if schema["type"] == "object" else set())
+            keys = {"type", "properties", "required", "description", "items", "enum", "default"}
+            assert schema.keys() - keys == ({"additionalProperties"} if schema["type"] == "object" else set())
             assert schema.get("additionalProperties") in (None, False)
             assert schema.get("default", True), tool["name"]
 
@@ -116,7 +116,7 @@ def test_descriptions_have_the_words_by_which_models_look_for_tools(name: str, w
 @pytest.mark.requirement("lists.titles")
 def test_every_tool_has_a_title_for_people_and_its_other_names_are_still_taken(root: Path) -> None:
     (root / "a.txt").write_text("x\n")
-    titles = {tool["name"]: tool["title"] for tool in listed_by(root)}
+    titles = {tool["name"]: tool["title"] for tool in wire_tools(root)}
     assert [titles[name] for name in ("read_file", "edit", "run_shell_command")] == [
         "Read file",
         "Edit file",
@@ -137,7 +137,7 @@ def test_every_tool_has_a_title_for_people_and_its_other_names_are_still_taken(r
 @pytest.mark.requirement("lists.profile")
 def test_the_core_profile_has_files_search_and_commands_and_says_why_others_are_not_there(root: Path) -> None:
     assert PROFILES["core"] == CORE
-    assert {tool["name"] for tool in listed_by(root, "--profile", "core")} == CORE
+    assert {tool["name"] for tool in wire_tools(root, "--profile", "core")} == CORE
     with running(root, None, "--profile", "core") as server:
         server.send(initialize(HANDSHAKE))
         assert "web" not in server.answer()["result"]["instructions"]
@@ -161,7 +161,7 @@ async def test_a_changed_profile_counts_at_once(root: Path, tmp_path: Path) -> N
 
 @pytest.mark.requirement("lists.web_search")
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
-async def test_web_search_is_listed_where_somebody_searches_and_else_says_what_is_missing(
+async def test_web_search_is_listed_if_a_provider_is_set_up_and_else_says_what_is_missing(
     era: str, root: Path, tmp_path: Path
 ) -> None:
     async with in_memory(era, root, write_config(tmp_path, {"approvalMode": "auto-edit"})) as client:
@@ -178,21 +178,21 @@ async def test_web_search_is_listed_where_somebody_searches_and_else_says_what_i
 async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tmp_path: Path) -> None:
     mode = {"approvalMode": "auto-edit"}
     config = write_config(tmp_path, mode)
-    async with search_server() as searching, connected("stdio", HANDSHAKE, root, config) as client:
+    async with search_server() as provider, connected("stdio", HANDSHAKE, root, config) as client:
         await until_listed(client, {"web_fetch"}, {"web_search"})
-        rewrite(config, {**mode, "web": {"search": {"searxng": {"url": searching.url(SEARXNG_PATH)}}}})
+        rewrite(config, {**mode, "web": {"search": {"searxng": {"url": provider.url(SEARXNG_PATH)}}}})
         await until_listed(client, {"web_search"}, set())
-        found = await client.call_tool("web_search", {"query": "tabs"})
-        assert "Page 1" in str(found.content)
+        result = await client.call_tool("web_search", {"query": "tabs"})
+        assert "Page 1" in str(result.content)
         rewrite(config, mode)
         await until_listed(client, {"web_fetch"}, {"web_search"})
-        missing = await client.call_tool("web_search", {"query": "tabs"})
-        assert "no provider is set up" in str(missing.content)
+        error_result = await client.call_tool("web_search", {"query": "tabs"})
+        assert "no provider is set up" in str(error_result.content)
 
 
 @pytest.mark.requirement("lists.instructions")
 @pytest.mark.parametrize(
-    ("settings", "said", "unsaid"),
+    ("settings", "phrases", "absent_phrases"),
     [
         ({}, ["Approval mode default", "folders that the client opens", "web_fetch"], ["web_search"]),
         (SEARXNG, ["web_search and web_fetch"], []),
@@ -217,11 +217,11 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
     ids=str,
 )
 def test_the_instructions_say_once_what_holds_for_all_tools(
-    settings: dict[str, Any], said: list[str], unsaid: list[str]
+    settings: dict[str, Any], phrases: list[str], absent_phrases: list[str]
 ) -> None:
     text = App(load_settings([], settings, {}), "stdio").table.instructions or ""
-    assert [words for words in said if words not in text] == []
-    assert [words for words in unsaid if words in text] == []
+    assert [phrase for phrase in phrases if phrase not in text] == []
+    assert [phrase for phrase in absent_phrases if phrase in text] == []
     assert len(text) <= 1_000
     for tool in builtin_tools():
         assert "confined" not in tool.description

@@ -1,4 +1,4 @@
-"""Undo as a client has it: over restarts and kills of the server, with consent as for an edit, out of its own reach."""
+"""Undo as a client sees it: it survives kills of the server, needs consent like an edit, and hides its journal."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mcp.client import Client
 
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, by_itself, call, running
-from tests.interaction.test_own_files import Person, served
+from tests.interaction.test_own_files import Person, workspace_client
 from tools.files.change.journal import FILE, Journal
 
 pytestmark = pytest.mark.anyio
 
-LISTED = "list_changes"
+LIST_TOOL = "list_changes"
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that servers keep the journal in, for one test."""
+    """The folder in which the servers of one test keep the journal."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.resolve() / "state"))
     return tmp_path.resolve() / "state" / "coretools-mcp"
 
 
 @asynccontextmanager
-async def asked(root: Path, state: Path, person: Person, *options: str) -> AsyncGenerator[Client]:
+async def asking_client(root: Path, state: Path, person: Person, *options: str) -> AsyncGenerator[Client]:
     environ = {**os.environ, "XDG_STATE_HOME": str(state.parent)}
-    async with served(root, person, *options, environ=environ) as client:
+    async with workspace_client(root, person, *options, environ=environ) as client:
         yield client
 
 
@@ -55,7 +55,7 @@ async def test_two_edits_and_a_new_file_are_taken_back_after_a_restart(era: str,
         await text(client, "edit", file_path="a.txt", old_string="two", new_string="2")
         await text(client, "write_file", file_path="new.txt", content="new\n")
     async with connected("stdio", era, root, config) as client:
-        assert len((await text(client, LISTED)).splitlines()) == 4
+        assert len((await text(client, LIST_TOOL)).splitlines()) == 4
         for _ in range(3):
             assert (await text(client, "undo_change")).startswith("Change ")
         assert "left to undo" in await text(client, "undo_change")
@@ -64,7 +64,7 @@ async def test_two_edits_and_a_new_file_are_taken_back_after_a_restart(era: str,
     assert os.listdir(root) == ["a.txt"]
 
 
-def undone_by(server: Server) -> dict[str, Any]:
+def undo_over(server: Server) -> dict[str, Any]:
     server.send(call(2, "undo_change"))
     return server.answer()["result"]
 
@@ -86,7 +86,7 @@ def test_after_a_kill_in_the_middle_the_file_and_the_journal_agree(root: Path, s
     with running(root, None, "--approval-mode", "auto-edit") as server:
         server.send(INITIALIZE, INITIALIZED)
         server.answer()
-        while (result := undone_by(server)) and not result.get("isError"):
+        while (result := undo_over(server)) and not result.get("isError"):
             pass
     assert "left to undo" in result["content"][0]["text"]
     assert path.read_text() == "0\n"
@@ -95,7 +95,7 @@ def test_after_a_kill_in_the_middle_the_file_and_the_journal_agree(root: Path, s
 @pytest.mark.requirement("undo.store")
 async def test_two_servers_write_into_one_journal_at_once(root: Path, state: Path) -> None:
     async def edit(name: str) -> None:
-        async with asked(root, state, Person(), "--approval-mode", "auto-edit") as client:
+        async with asking_client(root, state, Person(), "--approval-mode", "auto-edit") as client:
             for number in range(25):
                 assert "undone" not in await text(client, "write_file", file_path=name, content=f"{number}\n")
 
@@ -110,37 +110,37 @@ async def test_two_servers_write_into_one_journal_at_once(root: Path, state: Pat
 
 
 @pytest.mark.requirement("undo.asked")
-async def test_it_is_asked_about_with_the_reverse_difference_as_an_edit_is(root: Path, state: Path) -> None:
+async def test_an_undo_is_asked_about_with_the_reverse_diff_like_an_edit(root: Path, state: Path) -> None:
     (root / "a.txt").write_text("old\n")
     person = Person("once")
-    async with asked(root, state, person) as client:
+    async with asking_client(root, state, person) as client:
         await text(client, "write_file", file_path="a.txt", content="new\n")
         person.decision = "deny"
         assert (await text(client, "undo_change")).startswith("failed: The user refused")
         assert (root / "a.txt").read_text() == "new\n"
-        assert "Undo change 1 of a.txt (write_file)" in person.asked[1]
-        assert "-new\n+old\n" in person.asked[1]
-        # "Always" for edits of the folder is for this one too.
+        assert "Undo change 1 of a.txt (write_file)" in person.questions[1]
+        assert "-new\n+old\n" in person.questions[1]
+        # "Always" for edits in the folder covers an undo too.
         person.decision = "always"
         await text(client, "write_file", file_path="b.txt", content="new\n")
         await text(client, "undo_change")
-        assert len(person.asked) == 3
+        assert len(person.questions) == 3
     assert not (root / "b.txt").exists()
 
 
 @pytest.mark.requirement("undo.asked")
 async def test_the_question_says_that_an_undo_removes_the_file(root: Path, state: Path) -> None:
     person = Person("once")
-    async with asked(root, state, person) as client:
+    async with asking_client(root, state, person) as client:
         await text(client, "write_file", file_path="a.txt", content="new\n")
         await text(client, "undo_change")
-        assert "Undo change 1 of a.txt (write_file), and remove the file\n" in person.asked[1]
+        assert "Undo change 1 of a.txt (write_file), and remove the file\n" in person.questions[1]
     assert not (root / "a.txt").exists()
 
 
 @pytest.mark.requirement("undo.asked")
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         (["--approval-mode", "plan"], "plan mode is on"),
         (["--config", "Edit(a.txt)"], "permissions.deny rule Edit(a.txt)"),
@@ -150,18 +150,18 @@ async def test_the_question_says_that_an_undo_removes_the_file(root: Path, state
     ids=str,
 )
 async def test_what_refuses_an_edit_of_a_file_refuses_to_undo_one(
-    options: list[str], said: str, root: Path, state: Path, tmp_path: Path
+    options: list[str], reason: str, root: Path, state: Path, tmp_path: Path
 ) -> None:
-    async with asked(root, state, Person("once")) as client:
+    async with asking_client(root, state, Person("once")) as client:
         await text(client, "write_file", file_path="a.txt", content="new\n")
     person = Person("once")
     if options[0] == "--config":
         options = ["--config", str(write_config(tmp_path, {"permissions": {"deny": [options[1]], "allow": ["*"]}}))]
-    async with asked(root, state, person, *options) as client:
-        refused = await text(client, "undo_change")
-        assert refused.startswith("failed: The call is refused")
-        assert said in refused
-    assert person.asked == []
+    async with asking_client(root, state, person, *options) as client:
+        refusal = await text(client, "undo_change")
+        assert refusal.startswith("failed: The call is refused")
+        assert reason in refusal
+    assert person.questions == []
     assert (root / "a.txt").exists()
 
 
@@ -170,11 +170,11 @@ async def test_an_answer_counts_for_the_file_as_it_was_shown_only(root: Path, st
     class Meddler(Person):
         async def __call__(self, context: Any, params: Any) -> Any:
             answer = await super().__call__(context, params)
-            if len(self.asked) == 2:
+            if len(self.questions) == 2:
                 (root / "a.txt").write_text("theirs\n")
             return answer
 
-    async with asked(root, state, Meddler("once")) as client:
+    async with asking_client(root, state, Meddler("once")) as client:
         await text(client, "write_file", file_path="a.txt", content="new\n")
         assert "has changed since change 1" in await text(client, "undo_change")
     assert (root / "a.txt").read_text() == "theirs\n"
@@ -184,7 +184,7 @@ async def test_an_answer_counts_for_the_file_as_it_was_shown_only(root: Path, st
 async def test_a_journal_in_the_workspace_is_neither_read_nor_found_nor_written_by_tools(root: Path) -> None:
     state = root / "state" / "coretools-mcp"
     (root / "secret").write_text("a very secret line\n")
-    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+    async with asking_client(root, state, Person("once"), "--approval-mode", "yolo") as client:
         await text(client, "write_file", file_path="secret", content="x\n")
         assert (state / FILE).exists()
         for tool, arguments in (
@@ -193,33 +193,33 @@ async def test_a_journal_in_the_workspace_is_neither_read_nor_found_nor_written_
             ("list_directory", {"path": str(state)}),
             ("read_many_files", {"paths": [str(state / FILE)]}),
         ):
-            said = await text(client, tool, **arguments)
-            assert "very secret" not in said
-            assert "belongs to this server" in said or "No matching files" in said or "No file" in said, said
+            output = await text(client, tool, **arguments)
+            assert "very secret" not in output
+            assert "belongs to this server" in output or "No matching files" in output or "No file" in output, output
         assert FILE not in await text(client, "glob", pattern="**/*", respect_git_ignore=False)
         assert "very secret" not in await text(client, "grep_search", pattern="secret line", no_ignore=True)
     person = Person("deny")
-    async with asked(root, state, person, "--approval-mode", "yolo") as client:
+    async with asking_client(root, state, person, "--approval-mode", "yolo") as client:
         assert (await text(client, "run_shell_command", command=f"rm -rf {state}")).startswith(
             "failed: The user refused"
         )
-    assert len(person.asked) == 1
+    assert len(person.questions) == 1
 
 
 @pytest.mark.requirement("undo.private")
 async def test_no_command_in_the_sandbox_sees_the_journal(root: Path, state: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"shell": {"sandbox": "required"}})
     options = ("--approval-mode", "yolo", "--config", str(config))
-    async with asked(root, state, Person("once"), *options) as client:
-        said = await text(client, "run_shell_command", command=f"ls -A {state.parent}/*; echo ran")
-        if "sandbox" in said and "ran" not in said:
+    async with asking_client(root, state, Person("once"), *options) as client:
+        output = await text(client, "run_shell_command", command=f"ls -A {state.parent}/*; echo ran")
+        if "sandbox" in output and "ran" not in output:
             pytest.skip("not run: no sandbox works here")
         await text(client, "write_file", file_path="a.txt", content="x\n")
         assert (state / FILE).exists()
-        said = await text(client, "run_shell_command", command=f"cat {state / FILE}; ls -A {state}; echo ran")
-        assert "SQLite" not in said
-        assert FILE not in said.replace(str(state / FILE), "")
-        assert "ran" in said
+        output = await text(client, "run_shell_command", command=f"cat {state / FILE}; ls -A {state}; echo ran")
+        assert "SQLite" not in output
+        assert FILE not in output.replace(str(state / FILE), "")
+        assert "ran" in output
 
 
 @pytest.mark.requirement("undo.commands")
@@ -229,26 +229,26 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
     (root / ".git").mkdir()
     (root / "a.txt").write_text("x\n")
 
-    async def said(client: Client, command: str, **options: Any) -> list[str]:
+    async def texts_of_command(client: Client, command: str, **options: Any) -> list[str]:
         result = await client.call_tool("run_shell_command", {"command": command, **options})
-        return [each.text for each in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return [block.text for block in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
     start, end = "Files that changed during this call, through the command or another program: ", "changes by commands."
-    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
-        printed, line = await said(client, "echo more >> a.txt; touch b.txt; echo done")
-        assert printed.endswith("done")
+    async with asking_client(root, state, Person("once"), "--approval-mode", "yolo") as client:
+        output, line = await texts_of_command(client, "echo more >> a.txt; touch b.txt; echo done")
+        assert output.endswith("done")
         assert line == f"{start}changed a.txt; created b.txt. undo_change cannot undo {end}"
-        assert len(await said(client, "python3 -c 'print(1)'")) == 1
-        assert len(await said(client, "cat a.txt")) == 1
-        (ended,) = await said(client, "rm b.txt; echo gone; while :; do :; done", timeout=2_000)
-        assert f"gone\n{start}deleted b.txt." in ended
+        assert len(await texts_of_command(client, "python3 -c 'print(1)'")) == 1
+        assert len(await texts_of_command(client, "cat a.txt")) == 1
+        (output,) = await texts_of_command(client, "rm b.txt; echo gone; while :; do :; done", timeout=2_000)
+        assert f"gone\n{start}deleted b.txt." in output
     config = write_config(tmp_path, {"undo": {"enabled": False}})
-    async with asked(root, state, Person("once"), "--approval-mode", "yolo", "--config", str(config)) as client:
-        assert len(await said(client, "touch c.txt")) == 1
+    async with asking_client(root, state, Person("once"), "--approval-mode", "yolo", "--config", str(config)) as client:
+        assert len(await texts_of_command(client, "touch c.txt")) == 1
 
 
 @pytest.mark.requirement("undo.commands")
-async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, state: Path) -> None:
+async def test_a_command_that_only_reads_is_not_watched_for_changes(root: Path, state: Path) -> None:
     (root / ".git").mkdir()
     os.mkfifo(root / "pipe")
     results: list[int] = []
@@ -257,11 +257,11 @@ async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, st
         results.append(len((await client.call_tool("run_shell_command", {"command": command})).content))
 
     def meddle() -> None:
-        with (root / "pipe").open("w") as pipe:  # as soon as the command reads it
+        with (root / "pipe").open("w") as pipe:  # waits until the command opens it
             (root / f"new-{len(results)}").touch()
             pipe.write("x")
 
-    async with asked(root, state, Person("once")) as client:
+    async with asking_client(root, state, Person("once")) as client:
         for command in ("cat pipe", "cat pipe; touch mine"):
             async with anyio.create_task_group() as group:
                 group.start_soon(call, client, command)
@@ -270,11 +270,9 @@ async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, st
 
 
 @pytest.mark.requirement("undo.settings")
-async def test_switched_off_nothing_is_kept_and_the_tools_are_not_there(
-    root: Path, state: Path, tmp_path: Path
-) -> None:
+async def test_switched_off_undo_keeps_nothing_and_lists_no_tools(root: Path, state: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"undo": {"enabled": False}})
-    async with asked(root, state, Person("once"), "--config", str(config)) as client:
-        assert LISTED not in {tool.name for tool in (await client.list_tools()).tools}
+    async with asking_client(root, state, Person("once"), "--config", str(config)) as client:
+        assert LIST_TOOL not in {tool.name for tool in (await client.list_tools()).tools}
         await text(client, "write_file", file_path="a.txt", content="x\n")
     assert not state.exists()

@@ -347,8 +347,8 @@ class CodeIntelligence:
         Raises a `ToolError` if there is no such file.
         """
         paths_by_server: dict[str, list[str]] = {}
-        remaining = MAX_EXAMINED
         for root in workspace.roots:
+            remaining = MAX_EXAMINED // len(workspace.roots)
             for folder, folders, names in os.walk(root):
                 folders[:] = [child for child in folders if child not in DEFAULT_EXCLUDED_FOLDERS and child[:1] != "."]
                 remaining -= len(names) + 1

@@ -1,4 +1,4 @@
-"""What clients ask for in the tests of consent, and how often it has happened."""
+"""The calls with side effects that the tests of consent make, and how often each has taken effect."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Snapshot = Mapping[str, tuple[int, int, bytes | None]]
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """Everything beneath a folder: identity, time of change and bytes of each entry."""
-    found: dict[str, tuple[int, int, bytes | None]] = {}
+    """Return the inode, the modification time and the content of every entry below a folder."""
+    entries: dict[str, tuple[int, int, bytes | None]] = {}
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
         content = path.read_bytes() if path.is_file() else None
-        found[path.relative_to(folder).as_posix()] = (info.st_ino, info.st_mtime_ns, content)
-    return found
+        entries[path.relative_to(folder).as_posix()] = (info.st_ino, info.st_mtime_ns, content)
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Action:
     """A call with a side effect that needs consent.
 
     Args:
-        tool: The tool.
-        arguments: What it is called with, for a folder that the call may use.
-        times: How often it has taken effect in the folder.
-        file: The file that it writes, where the question shows its state.
+        tool: The tool's name.
+        arguments: Returns the arguments of the call for a folder that it may use.
+        times: Counts how often the action has taken effect in the folder.
+        file: The file that it writes, relative to the folder, if the question shows the file's state.
     """
 
     tool: str
@@ -45,9 +45,9 @@ class Action:
 
 
 NOTES = "notes.txt"
-"""Stands in every folder that a call may use."""
+"""A file in every folder that a call may use."""
 
-BEFORE = "first\nlast\n"
+NOTES_TEXT = "first\nlast\n"
 
 EDIT = Action(
     "edit",
@@ -69,14 +69,14 @@ SHELL = Action(
     lambda folder: len(list(folder.glob("made.*"))),
 )
 
-_OFFERED = {tool.name for tool in builtin_tools()}
+_TOOL_NAMES = {tool.name for tool in builtin_tools()}
 
-ACTIONS = [action for action in (EDIT, WRITE, SHELL) if action.tool in _OFFERED]
-"""Each kind of side effect that the built-in tools have."""
+ACTIONS = [action for action in (EDIT, WRITE, SHELL) if action.tool in _TOOL_NAMES]
+"""One action for each kind of side effect that the built-in tools have."""
 
 CHANGES = [action for action in ACTIONS if action.file is not None]
-"""Those whose question shows a file, so that the answer is bound to its state."""
+"""The actions whose question shows a file, so that the answer is bound to the file's state."""
 
 
 by_action = pytest.mark.parametrize("action", ACTIONS, ids=str)
-"""A test for each of these actions."""
+"""Repeats a test for each action."""

@@ -1,4 +1,4 @@
-"""Every answer that a client may give to a question, as it stands on the wire."""
+"""Valid and invalid answers to a question, as JSON on the wire."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import Any
 Reply = Any
 
 
-def accepted(**fields: Any) -> dict[str, Any]:
-    """An accepted form."""
+def acceptance(**fields: Any) -> dict[str, Any]:
+    """Return the answer of a client that accepts the form with these fields."""
     return {"action": "accept", "content": fields}
 
 
-ONCE = accepted(decision="once")
-ALWAYS = accepted(decision="always")
+ONCE = acceptance(decision="once")
+ALWAYS = acceptance(decision="always")
 
 REFUSALS: dict[str, Reply] = {
-    "deny": accepted(decision="deny"),
-    "deny with a reason": accepted(decision="deny", reason="not today"),
+    "deny": acceptance(decision="deny"),
+    "deny with a reason": acceptance(decision="deny", reason="not today"),
     "decline": {"action": "decline"},
     "decline with a decision": {"action": "decline", "content": {"decision": "once"}},
     "cancel": {"action": "cancel"},
     "cancel with a decision": {"action": "cancel", "content": {"decision": "once"}},
 }
-"""What is well formed, and no consent."""
+"""Well-formed answers that give no consent."""
 
 EMPTY: dict[str, Reply] = {
     "no content": {"action": "accept"},
     "null content": {"action": "accept", "content": None},
-    "empty content": accepted(),
-    "only a reason": accepted(reason="fine"),
-    "only a text": accepted(content="other\n"),
+    "empty content": acceptance(),
+    "only a reason": acceptance(reason="fine"),
+    "only a text": acceptance(content="other\n"),
 }
-"""Accepted without a decision."""
+"""Accepted forms without a decision."""
 
 NO_DECISION: dict[str, Reply] = {
-    "unknown decision": accepted(decision="yes"),
-    "decision in capitals": accepted(decision="ONCE"),
-    "decision with a blank": accepted(decision="once "),
-    "empty decision": accepted(decision=""),
-    "null decision": accepted(decision=None),
-    "true": accepted(decision=True),
-    "a number": accepted(decision=1),
-    "a list": accepted(decision=["once"]),
-    "a decision not offered": accepted(decision="save"),
-    "a decision for servers": accepted(decision="always_server"),
-    "the title": accepted(decision="Allow once"),
+    "unknown decision": acceptance(decision="yes"),
+    "decision in capitals": acceptance(decision="ONCE"),
+    "decision with a blank": acceptance(decision="once "),
+    "empty decision": acceptance(decision=""),
+    "null decision": acceptance(decision=None),
+    "true": acceptance(decision=True),
+    "a number": acceptance(decision=1),
+    "a list": acceptance(decision=["once"]),
+    "a decision not offered": acceptance(decision="save"),
+    "a decision for servers": acceptance(decision="always_server"),
+    "the title": acceptance(decision="Allow once"),
 }
-"""Accepted with a decision that is none of those offered."""
+"""Accepted forms whose decision is not one of those offered."""
 
 WRONG_FIELDS: dict[str, Reply] = {
-    "reason is a number": accepted(decision="once", reason=5),
-    "reason is false": accepted(decision="once", reason=False),
-    "reason is a list": accepted(decision="once", reason=[]),
-    "text is a number": accepted(decision="once", content=5),
-    "text is zero": accepted(decision="once", content=0),
-    "text is false": accepted(decision="once", content=False),
-    "text is a list": accepted(decision="once", content=["x"]),
-    "text is too long": accepted(decision="once", content="x" * 70_000),
+    "reason is a number": acceptance(decision="once", reason=5),
+    "reason is false": acceptance(decision="once", reason=False),
+    "reason is a list": acceptance(decision="once", reason=[]),
+    "text is a number": acceptance(decision="once", content=5),
+    "text is zero": acceptance(decision="once", content=0),
+    "text is false": acceptance(decision="once", content=False),
+    "text is a list": acceptance(decision="once", content=["x"]),
+    "text is too long": acceptance(decision="once", content="x" * 70_000),
 }
-"""Accepted with a valid decision beside a field of another type or size than the form's."""
+"""Accepted forms with a valid decision, and another field whose type or size does not fit the form."""
 
 NO_FORM: dict[str, Reply] = {
     "unknown action": {"action": "approve", "content": {"decision": "once"}},
@@ -70,10 +70,10 @@ NO_FORM: dict[str, Reply] = {
     "no members": {},
     "content is a list": {"action": "accept", "content": ["once"]},
     "content is a text": {"action": "accept", "content": "once"},
-    "decision is an object": accepted(decision={"const": "once"}),
-    "a nested field": accepted(decision="once", more={"a": 1}),
+    "decision is an object": acceptance(decision={"const": "once"}),
+    "a nested field": acceptance(decision="once", more={"a": 1}),
 }
-"""Objects that are no answer to a form at all."""
+"""Objects that are not valid answers to a form."""
 
 NO_OBJECT: dict[str, Reply] = {"null": None, "a text": "accept", "a list": [ONCE], "true": True}
-"""What is not even an object."""
+"""Answers that are not even objects."""

@@ -1,4 +1,4 @@
-"""Servers that the tests of consent share, and a folder of its own for each call."""
+"""Fixtures of the tests of consent: the servers that a module shares, and a folder for each test."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.interaction.consent.servers import Servers
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
-    """Those of a module; after their end nothing may have happened that no test has seen."""
+    """The servers that the tests of a module share. When they have ended, every folder must be as its test left it."""
     folder = tmp_path_factory.mktemp("consent").resolve()
     with ExitStack() as stack:
-        shared = Servers(folder, stack)
-        yield shared
-    shared.check()
+        shared_servers = Servers(folder, stack)
+        yield shared_servers
+    shared_servers.check()
 
 
 @pytest.fixture
 def place(servers: Servers) -> Generator[Path]:
-    """A folder of the workspace for one call."""
+    """A folder of the workspace that only this test uses."""
     folder = servers.place()
     yield folder
     servers.remember(folder)

@@ -1,4 +1,4 @@
-"""The ways on which a question can travel, between a server and a client that writes JSON-RPC itself."""
+"""The routes over which a server can ask a question of a client that writes JSON-RPC itself."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from tests.interaction.consent.actions import ACTIONS, Action
 ROUTES = [route for route in ALL_ROUTES if route.has_forms and route.transport != "memory"]
 
 REVISIONS = tuple(dict.fromkeys(route.revision for route in ROUTES))
-"""Those that have elicitation."""
+"""The revisions that have elicitation."""
 
 TRANSPORTS = tuple(dict.fromkeys(route.transport for route in ROUTES))
 
 HANDSHAKE_ROUTES = [route for route in ROUTES if not route.is_modern]
-"""Those with live questions."""
+"""The routes with live questions: requests of the server, which waits for the answer."""
 
 MODERN_ROUTES = [route for route in ROUTES if route.is_modern]
 
 KNOWN_ROUTES = [route for route in ROUTES if route.tells_clients_apart]
+"""The routes over which the server can tell clients apart."""
 
 NETWORK_ROUTES = [route for route in ROUTES if route.is_network]
 
 
 def by_route_and_action(routes: Iterable[Route], actions: list[Action] = ACTIONS) -> Any:
-    """A test for each of these routes with one of the actions: they take turns over transports and revisions."""
+    """Repeat a test for each of these routes with one action, which alternates over transports and revisions."""
     pairs = [(route, actions[(_column(route) + _row(route)) % len(actions)]) for route in routes]
     return pytest.mark.parametrize(("route", "action"), pairs, ids=str)
 
 
 def spread(cases: Mapping[str, Any], route: Route, transports: tuple[str, ...] = TRANSPORTS) -> list[Spread]:
-    """Of all cases those that are tried over this route, each with its name and an action to try it with.
+    """Return the cases to try over this route, each with its name and the action to try it with.
 
-    Over all routes, every case meets each revision, each transport and each action, and so do these one another.
+    Over all routes, every case is tried with each revision, each transport and each action.
     """
     revision = _row(route)
     return [

@@ -1,4 +1,4 @@
-"""Servers that many tests share, each in a process of its own, with folders that only one test uses."""
+"""Servers that many tests share, each in its own process, and folders that only one test uses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import Route, write_config
-from tests.interaction.consent.actions import BEFORE, NOTES, Snapshot, snapshot
+from tests.interaction.consent.actions import NOTES, NOTES_TEXT, Snapshot, snapshot
 from tests.interaction.raw_clients import RawClient, connect_http, http_server, initialized_client, stdio_server
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the operator has set.
+    """The settings of a server.
 
     Args:
-        name: A word for it.
-        settings: The settings file.
+        name: A short name for the settings.
+        settings: The content of the settings file.
     """
 
     name: str
@@ -31,23 +31,23 @@ DEFAULTS = Setup("defaults")
 HASTY_SECONDS = 0.15
 
 HASTY = Setup("hasty", {"confirmation": {"timeout": int(HASTY_SECONDS * 1000)}})
-"""An answer counts so shortly that a test can wait for the end."""
+"""Questions expire after a time that a test can wait for."""
 
 SIMPLE = Setup("simple", {"confirmation": {"style": "simple"}})
-"""Questions have no fields."""
+"""Questions are forms without fields."""
 
 
 def settings_environment(folder: Path) -> dict[str, str]:
-    """An environment in which this folder holds the settings of the user, and nobody else's count."""
+    """Return the variables with which a server reads the user's settings from this folder."""
     return {"XDG_CONFIG_HOME": str(folder)}
 
 
 class Servers:
-    """Servers that many tests share: each is started when it is first needed, and ends with the last test.
+    """Servers that many tests share. Each starts when a test first needs it, and ends with the stack.
 
     Args:
-        folder: Where they find workspace and settings.
-        stack: Ends them.
+        folder: Holds the workspace and the settings files.
+        stack: Ends the servers.
     """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -58,62 +58,62 @@ class Servers:
         self._stack = stack
         self._stdio: dict[tuple[str, str, Any], RawClient] = {}
         self._urls: dict[str, str] = {}
-        self._left: dict[Path, Snapshot] = {}
+        self._snapshots: dict[Path, Snapshot] = {}
 
     @contextmanager
-    def client(self, route: Route, setup: Setup = DEFAULTS, **announced: Any) -> Generator[RawClient]:
-        """A client that has introduced itself; over stdio always the same one, over HTTP one of its own."""
+    def client(self, route: Route, setup: Setup = DEFAULTS, **options: Any) -> Generator[RawClient]:
+        """Yield an initialized client: over stdio the server's only client, over HTTP a new one."""
         if route.transport == "stdio":
-            yield self._stdio_client(route.revision, setup, announced)
+            yield self._stdio_client(route.revision, setup, options)
             return
-        with initialized_client(connect_http(self.url(setup), route.transport), route.revision, **announced) as client:
+        with initialized_client(connect_http(self.url(setup), route.transport), route.revision, **options) as client:
             yield client
 
     @contextmanager
     def new_client(self, route: Route) -> Generator[RawClient]:
-        """A client that nobody has known before; over stdio with a server of its own."""
+        """Yield a client that its server has not seen before. Over stdio, this takes a new server."""
         if route.transport != "stdio":
             with self.client(route) as client:
                 yield client
             return
-        served = stdio_server(self.root, self.config(DEFAULTS), self.environment)
-        with served as wire, initialized_client(wire, route.revision) as client:
+        server = stdio_server(self.root, self.config(DEFAULTS), self.environment)
+        with server as wire, initialized_client(wire, route.revision) as client:
             yield client
 
     def url(self, setup: Setup = DEFAULTS) -> str:
-        """The base URL of a server over HTTP and SSE."""
+        """Return the base URL of the server with this setup, which serves HTTP and SSE."""
         if setup.name not in self._urls:
-            served = http_server(self.root, self.config(setup), self.environment)
-            self._urls[setup.name] = self._stack.enter_context(served)
+            server = http_server(self.root, self.config(setup), self.environment)
+            self._urls[setup.name] = self._stack.enter_context(server)
         return self._urls[setup.name]
 
     def config(self, setup: Setup) -> Path:
-        """A settings file."""
+        """Write the settings file of a setup and return its path."""
         folder = self._folder / setup.name
         folder.mkdir(exist_ok=True)
         return write_config(folder, setup.settings)
 
     def place(self) -> Path:
-        """A folder of the workspace that nothing else uses."""
-        folder = self.root / f"cell-{len(self._left)}"
+        """Create a folder of the workspace that nothing else uses."""
+        folder = self.root / f"cell-{len(self._snapshots)}"
         folder.mkdir()
-        (folder / NOTES).write_text(BEFORE)
+        (folder / NOTES).write_text(NOTES_TEXT)
         self.remember(folder)
         return folder
 
     def remember(self, folder: Path) -> None:
-        """From now on nothing changes here any more."""
-        self._left[folder] = snapshot(folder)
+        """Record the state of a folder, which must not change from now on."""
+        self._snapshots[folder] = snapshot(folder)
 
     def check(self) -> None:
-        """What was seen at the end of each test is what is there at the end of all."""
-        assert {folder: snapshot(folder) for folder in self._left} == self._left
-        assert sorted(self.root.iterdir()) == sorted(self._left)
+        """Assert that every folder is still in its recorded state, and that there are no other entries."""
+        assert {folder: snapshot(folder) for folder in self._snapshots} == self._snapshots
+        assert sorted(self.root.iterdir()) == sorted(self._snapshots)
 
-    def _stdio_client(self, revision: str, setup: Setup, announced: Mapping[str, Any]) -> RawClient:
-        key = (revision, setup.name, announced.get("name"))
+    def _stdio_client(self, revision: str, setup: Setup, options: Mapping[str, Any]) -> RawClient:
+        key = (revision, setup.name, options.get("name"))
         if key not in self._stdio:
             wire = self._stack.enter_context(stdio_server(self.root, self.config(setup), self.environment))
-            client = self._stdio[key] = RawClient(wire, revision, **announced)
+            client = self._stdio[key] = RawClient(wire, revision, **options)
             client.initialize()
         return self._stdio[key]

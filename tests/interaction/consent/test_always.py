@@ -1,4 +1,4 @@
-"""What an answer allows beyond the call that was asked about: to whom, and how far."""
+"""What an answer allows beyond the call that it was given for, and for which client."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.interaction.raw_clients import Question, RawClient
 from tests.interaction.serving import by_route
 
 
-def is_asked(client: RawClient, action: Action, servers: Servers) -> bool:
-    """Whether the action needs consent in a folder that nothing else uses; refused where it does."""
+def needs_consent(client: RawClient, action: Action, servers: Servers) -> bool:
+    """Try the action in a new folder, and return whether it needs consent. If it does, refuse it."""
     folder = servers.place()
     before = snapshot(folder)
     call = client.call(action.tool, action.arguments(folder))
@@ -40,17 +40,21 @@ def test_always_counts_for_this_client_and_for_no_other(
     with servers.new_client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        assert [each for each in asked.decisions if each != "always_sandboxed"] == ["once", "always", "deny"]
-        assert "in this session" in asked.titles[1]
+        question = call.next_question()
+        assert [decision for decision in question.decisions if decision != "always_sandboxed"] == [
+            "once",
+            "always",
+            "deny",
+        ]
+        assert "in this session" in question.titles[1]
         assert snapshot(place) == before
-        call.answer(asked, ALWAYS)
+        call.answer(question, ALWAYS)
         assert call.next_result().code is None
         assert action.times(place) == 1
-        assert not is_asked(client, action, servers)
-        with servers.client(route) as other:
-            assert is_asked(other, action, servers)
-        assert not is_asked(client, action, servers)
+        assert not needs_consent(client, action, servers)
+        with servers.client(route) as other_client:
+            assert needs_consent(other_client, action, servers)
+        assert not needs_consent(client, action, servers)
 
 
 @pytest.mark.requirement("consent.always")
@@ -61,7 +65,7 @@ def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, ser
             call = client.call(action.tool, action.arguments(place))
             call.answer(call.next_question(), reply)
             assert call.next_result().code == code
-            assert is_asked(client, action, servers)
+            assert needs_consent(client, action, servers)
 
 
 @pytest.mark.requirement("consent.always")
@@ -69,12 +73,12 @@ def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, ser
 def test_always_covers_what_its_title_says_and_nothing_else(route: Route, servers: Servers, place: Path) -> None:
     with servers.new_client(route) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
-        asked = call.next_question()
-        assert str(servers.root) in asked.titles[1]
-        call.answer(asked, ALWAYS)
+        question = call.next_question()
+        assert str(servers.root) in question.titles[1]
+        call.answer(question, ALWAYS)
         assert call.next_result().code is None
-        asking = {action.tool: is_asked(client, action, servers) for action in ACTIONS}
-        assert asking == {action.tool: action not in CHANGES for action in ACTIONS}
+        needs_by_tool = {action.tool: needs_consent(client, action, servers) for action in ACTIONS}
+        assert needs_by_tool == {action.tool: action not in CHANGES for action in ACTIONS}
 
 
 @pytest.mark.requirement("consent.always")
@@ -87,10 +91,10 @@ def test_always_does_not_cover_auto_run_files(route: Route, servers: Servers, pl
         before = snapshot(place)
         arguments = {"file_path": str(place / ".vscode" / "tasks.json"), "content": "{}\n"}
         call = client.call("write_file", arguments)
-        asked = call.next_question()
-        assert asked.decisions == ["once", "deny"]
-        assert "Asked because" in asked.message
-        call.answer(asked, ALWAYS)
+        question = call.next_question()
+        assert question.decisions == ["once", "deny"]
+        assert "Asked because" in question.message
+        call.answer(question, ALWAYS)
         assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before
 
@@ -104,4 +108,4 @@ def test_a_malformed_always_allows_nothing(route: Route, action: Action, servers
         call.answer(call.next_question(), {"action": "accept", "content": {"decision": "always", "reason": 7}})
         assert call.next_result().code == "execution_denied"
         assert snapshot(place) == before
-        assert is_asked(client, action, servers)
+        assert needs_consent(client, action, servers)

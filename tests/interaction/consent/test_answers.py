@@ -20,19 +20,19 @@ from tests.tables import all_cases
 
 
 def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> CallResult:
-    """Give an answer that is no consent; what the model is told."""
+    """Give an answer that is no consent, and return the result that the model sees."""
     before = snapshot(place)
     call = client.call(action.tool, action.arguments(place))
-    asked = call.next_question()
+    question = call.next_question()
     assert snapshot(place) == before
-    if not call.answer(asked, reply):
-        # The transport has told the client that this was no answer, and the question is still open.
+    if not call.answer(question, reply):
+        # The transport itself rejected this answer, so the question is still open.
         assert client.is_answered()
         assert snapshot(place) == before
-        call.answer(asked, {"action": "decline"})
+        call.answer(question, {"action": "decline"})
     outcome = call.outcome()
     if client.is_modern and isinstance(outcome, Question):
-        assert outcome.message == asked.message
+        assert outcome.message == question.message
         call.answer(outcome, {"action": "decline"})
         outcome = call.outcome()
     assert isinstance(outcome, CallResult), outcome
@@ -42,8 +42,8 @@ def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> CallRe
     return outcome
 
 
-def none_is_consent(replies: Mapping[str, Any], route: Route, servers: Servers) -> None:
-    """None of these answers lets anything happen over this route."""
+def assert_none_is_consent(replies: Mapping[str, Any], route: Route, servers: Servers) -> None:
+    """Assert that none of these answers lets anything happen over this route."""
     with servers.client(route) as client, all_cases() as case:
         for name, reply, action in spread(replies, route):
             with case(f"{name}, to {action}"):
@@ -59,9 +59,9 @@ def test_an_accepted_action_happens_once_and_not_before(route: Route, servers: S
             with case(action):
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.next_question()
+                question = call.next_question()
                 assert snapshot(place) == before
-                call.answer(asked, ONCE)
+                call.answer(question, ONCE)
                 assert call.next_result().code is None
                 assert action.times(place) == 1
                 assert client.is_answered()
@@ -71,19 +71,19 @@ def test_an_accepted_action_happens_once_and_not_before(route: Route, servers: S
 @pytest.mark.requirement("mission.confirmation")
 @by_route(ROUTES)
 def test_an_answer_without_a_decision_to_allow_is_a_refusal(route: Route, servers: Servers) -> None:
-    none_is_consent({**REFUSALS, **EMPTY, **NO_DECISION}, route, servers)
+    assert_none_is_consent({**REFUSALS, **EMPTY, **NO_DECISION}, route, servers)
 
 
 @pytest.mark.requirement("consent.changed")
 @by_route(ROUTES)
 def test_an_acceptance_with_a_field_that_does_not_fit_the_form_is_no_consent(route: Route, servers: Servers) -> None:
-    none_is_consent(WRONG_FIELDS, route, servers)
+    assert_none_is_consent(WRONG_FIELDS, route, servers)
 
 
 @pytest.mark.requirement("consent.changed")
 @by_route(ROUTES)
 def test_what_is_no_answer_to_a_form_at_all_is_no_consent(route: Route, servers: Servers) -> None:
-    none_is_consent({**NO_FORM, **NO_OBJECT}, route, servers)
+    assert_none_is_consent({**NO_FORM, **NO_OBJECT}, route, servers)
 
 
 ERRORS: dict[str, Any] = {
@@ -102,9 +102,9 @@ def test_an_error_in_place_of_an_answer_is_no_consent(route: Route, servers: Ser
                 place = servers.place()
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.next_question()
-                if not client.send_answer(asked.identity, **answer):
-                    call.answer(asked, REFUSALS["decline"])
+                question = call.next_question()
+                if not client.send_answer(question.identity, **answer):
+                    call.answer(question, REFUSALS["decline"])
                 assert call.next_result().code == "execution_denied"
                 assert client.is_answered()
                 assert snapshot(place) == before
@@ -113,17 +113,17 @@ def test_an_error_in_place_of_an_answer_is_no_consent(route: Route, servers: Ser
 @pytest.mark.requirement("consent.refusal")
 @by_route(ROUTES)
 def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
-    told = {
+    cases = {
         "deny": (REFUSALS["deny with a reason"], ["not today"]),
         "decline": (REFUSALS["decline"], ["perhaps nobody saw it", "--approval-mode"]),
         "cancel": (REFUSALS["cancel"], ["dismissed"]),
         "empty": (EMPTY["empty content"], ["no valid decision"]),
     }
     with servers.client(route) as client, all_cases() as case:
-        for name, (reply, said) in told.items():
+        for name, (reply, phrases) in cases.items():
             with case(name):
                 text = refuse(client, ACTIONS[0], servers.place(), reply).text
-                assert [words for words in said if words not in text] == []
+                assert [phrase for phrase in phrases if phrase not in text] == []
 
 
 @pytest.mark.requirement("mission.confirmation")
@@ -133,6 +133,6 @@ def test_a_client_that_cannot_be_told_from_others_is_offered_no_always(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route) as client:
-        asked = client.call(action.tool, action.arguments(place)).next_question()
-        assert asked.decisions == ["once", "deny"]
+        question = client.call(action.tool, action.arguments(place)).next_question()
+        assert question.decisions == ["once", "deny"]
         refuse(client, action, place, {"action": "accept", "content": {"decision": "always"}})

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, snapshot
-from tests.interaction.consent.answers import ONCE, REFUSALS, accepted
+from tests.interaction.consent.answers import ONCE, REFUSALS, acceptance
 from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES
 from tests.interaction.consent.servers import SIMPLE, Servers, Setup
 from tests.interaction.raw_clients import Question
@@ -24,7 +24,7 @@ PRIMITIVES = {"string", "number", "integer", "boolean"}
 
 @dataclass(frozen=True, slots=True)
 class PlacedQuestion:
-    """A question about a call.
+    """A question, with the folder of the call that it is about.
 
     Args:
         question: The question.
@@ -40,7 +40,7 @@ Questions = Mapping[tuple[Route, str], PlacedQuestion]
 
 @pytest.fixture(scope="module")
 def questions(servers: Servers) -> Questions:
-    """The question about each action over each route. All were denied."""
+    """The question about each action over each route. All questions were denied."""
     questions: dict[tuple[Route, str], PlacedQuestion] = {}
     for route in ROUTES:
         with servers.client(route) as client:
@@ -56,7 +56,7 @@ def questions(servers: Servers) -> Questions:
 
 @pytest.mark.requirement("consent.form")
 def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questions: Questions) -> None:
-    with_text = {action.tool for action in CHANGES}
+    tools_with_text = {action.tool for action in CHANGES}
     with all_cases() as case:
         for (route, tool), question in questions.items():
             schema = question.question.schema
@@ -64,22 +64,22 @@ def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questio
                 assert schema["type"] == "object"
                 assert schema["required"] == ["decision"]
                 fields = schema["properties"]
-                assert list(fields) == ["decision", "reason", *(["content"] if tool in with_text else [])]
+                assert list(fields) == ["decision", "reason", *(["content"] if tool in tools_with_text else [])]
                 assert all(field["type"] in PRIMITIVES for field in fields.values())
                 optional = {name: "" for name in fields if name != "decision"}
                 assert {name: field["default"] for name, field in fields.items() if "default" in field} == optional
 
 
 @pytest.mark.requirement("consent.titles")
-def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions) -> None:
+def test_the_titles_of_decisions_have_the_format_of_the_revision(questions: Questions) -> None:
     order = ["once", "always", "always_sandboxed", "always_server", "save", "deny"]
     with all_cases() as case:
         for (route, tool), question in questions.items():
             field = question.question.schema["properties"]["decision"]
-            titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
+            keys = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
             decisions, titles = question.question.decisions, question.question.titles
             with case((str(route), tool)):
-                assert set(field) == titled
+                assert set(field) == keys
                 assert decisions == sorted(decisions, key=order.index)
                 assert (decisions[0], decisions[-1]) == ("once", "deny")
                 assert len(set(titles)) == len(titles) == len(decisions)
@@ -88,29 +88,29 @@ def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions)
 
 @pytest.mark.requirement("consent.form")
 def test_the_question_begins_with_what_will_happen_and_shows_it(questions: Questions) -> None:
-    shown = {"edit": "+more last", "write_file": "+text", "run_shell_command": "mktemp made.XXXXXX"}
+    excerpts = {"edit": "+more last", "write_file": "+text", "run_shell_command": "mktemp made.XXXXXX"}
     with all_cases() as case:
         for (route, tool), question in questions.items():
             message = question.question.message
             with case((str(route), tool)):
                 assert message.splitlines()[0]
-                assert shown[tool] in message
+                assert excerpts[tool] in message
                 assert question.place.name in message
 
 
-SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "accept"}}
-ROOTED: dict[str, Any] = {"roots": []}
+SAMPLING_RESULT = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "accept"}}
+ROOTS_RESULT: dict[str, Any] = {"roots": []}
 
 
-YES: dict[str, Any] = {"no content": {"action": "accept"}, "no fields": accepted(), "a decision": ONCE}
+YES: dict[str, Any] = {"no content": {"action": "accept"}, "no fields": acceptance(), "a decision": ONCE}
 
 NO: dict[str, Any] = {
     "decline": REFUSALS["decline"],
     "cancel": REFUSALS["cancel"],
     "no action": {"content": {}},
     "nothing": {},
-    "what a model says": SAMPLED,
-    "folders": ROOTED,
+    "what a model says": SAMPLING_RESULT,
+    "folders": ROOTS_RESULT,
 }
 
 
@@ -119,9 +119,9 @@ NO: dict[str, Any] = {
 def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Route, servers: Servers) -> None:
     with servers.client(route, SIMPLE) as client, all_cases() as case:
         for action, (name, reply) in zip(cycle(ACTIONS), YES.items(), strict=False):
-            place, other = servers.place(), servers.place()
+            place, other_place = servers.place(), servers.place()
             with case(f"{name}, to {action}"):
-                before, untouched = snapshot(place), snapshot(other)
+                before, other_before = snapshot(place), snapshot(other_place)
                 call = client.call(action.tool, action.arguments(place))
                 question = call.next_question()
                 assert question.schema == {"type": "object", "properties": {}}
@@ -129,10 +129,10 @@ def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Rou
                 call.answer(question, reply)
                 assert call.next_result().code is None
                 assert action.times(place) == 1
-                again = client.call(action.tool, action.arguments(other))
-                again.answer(again.next_question(), REFUSALS["decline"])
-                assert again.next_result().code == "execution_denied"
-                assert snapshot(other) == untouched
+                second_call = client.call(action.tool, action.arguments(other_place))
+                second_call.answer(second_call.next_question(), REFUSALS["decline"])
+                assert second_call.next_result().code == "execution_denied"
+                assert snapshot(other_place) == other_before
             servers.remember(place)
 
 

@@ -1,4 +1,4 @@
-"""Programs that have no dialog: agent frameworks, by the names that they give themselves."""
+"""Agent frameworks, which have no dialog. The server knows them by the names that they give themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.interaction.relay.clients import Json, accept_forms, app_of, client_o
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("consent.frameworks")]
 
-PERSONAL = ("claude-code", "gemini-cli-mcp-client", "MCP", "mcp-client", "Visual Studio Code")
+PERSONAL_CLIENTS = ("claude-code", "gemini-cli-mcp-client", "MCP", "mcp-client", "Visual Studio Code")
 FORMS: Json = {"elicitation": {"form": {}}}
 LINKS: Json = {"elicitation": {"url": {}}}
 
 
 async def outcome(tmp_path: Path, era: str, name: str, capabilities: Json, **settings: Any) -> str:
-    """What became of a call that needs consent: `edited`, or the text of the refusal."""
+    """Make a call that needs consent. Return `edited`, or the text of the refusal."""
     file = tmp_path / "a.txt"
     file.unlink(missing_ok=True)
     config = write_config(tmp_path, {"workspace": {"roots": [str(tmp_path)]}, **settings})
@@ -45,15 +45,15 @@ async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_as
             assert "confirmation.whenUnavailable" in refusal
             assert "[execution_denied]" in refusal
         assert await outcome(tmp_path, era, name, FORMS) == "edited"
-    for name in PERSONAL:
+    for name in PERSONAL_CLIENTS:
         assert await outcome(tmp_path, era, name, {}) == "edited", name
-    chosen = {"whenUnavailable": "client"}
-    assert await outcome(tmp_path, era, "mcp", {}, confirmation=chosen) == "edited"
+    confirmation = {"whenUnavailable": "client"}
+    assert await outcome(tmp_path, era, "mcp", {}, confirmation=confirmation) == "edited"
     refusal = await outcome(tmp_path, era, "claude-code", {}, confirmation={"whenUnavailable": "deny"})
     assert "calls itself" not in refusal
 
 
-def test_the_names_stand_in_the_page_on_permissions() -> None:
+def test_the_page_on_permissions_lists_the_frameworks() -> None:
     page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
     table = re.findall(
         r"^\| `([^`]+)` \| (.+) \|$", page.partition("### Agent frameworks")[2].partition("## Rules")[0], re.MULTILINE

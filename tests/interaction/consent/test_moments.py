@@ -1,4 +1,4 @@
-"""When an answer comes, how often, for what and from whom: only the right one, in time and once, counts."""
+"""An answer counts only once, in time, for its own call, and only from the client that was asked."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 
-def still_served(client: RawClient, place: Path, before: Mapping[str, Any]) -> None:
-    """The server lives, and nothing has happened."""
+def assert_alive_and_unchanged(client: RawClient, place: Path, before: Mapping[str, Any]) -> None:
+    """Assert that the server still answers and that the folder is unchanged."""
     assert client.is_answered()
     assert snapshot(place) == before
 
 
-def deny(client: RawClient, call: Call, asked: Question) -> None:
-    """End a question that is still open."""
-    call.answer(asked, REFUSALS["deny"])
+def deny(client: RawClient, call: Call, question: Question) -> None:
+    """Deny a question that is still open."""
+    call.answer(question, REFUSALS["deny"])
     assert call.next_result().code == "execution_denied"
 
 
 @pytest.mark.requirement("consent.changed")
 @by_route_and_action(HANDSHAKE_ROUTES)
-def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
+def test_a_live_question_ends_at_the_time_limit_and_a_later_answer_has_no_effect(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route, HASTY) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        refused = call.next_result()
-        assert refused.code == "execution_denied"
-        assert "confirmation.timeout" in refused.text
-        still_served(client, place, before)
-        client.send_answer(asked.identity, result=ONCE)
-        still_served(client, place, before)
-        again = client.call(action.tool, action.arguments(place))
-        assert again.next_question().identity != asked.identity
-        client.send_answer(asked.identity, result=ONCE)
-        assert again.next_result().code == "execution_denied"
-        still_served(client, place, before)
+        question = call.next_question()
+        refusal = call.next_result()
+        assert refusal.code == "execution_denied"
+        assert "confirmation.timeout" in refusal.text
+        assert_alive_and_unchanged(client, place, before)
+        client.send_answer(question.identity, result=ONCE)
+        assert_alive_and_unchanged(client, place, before)
+        second_call = client.call(action.tool, action.arguments(place))
+        assert second_call.next_question().identity != question.identity
+        client.send_answer(question.identity, result=ONCE)
+        assert second_call.next_result().code == "execution_denied"
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.changed")
@@ -77,13 +77,13 @@ def test_a_sealed_answer_after_the_time_limit_asks_again(
     with servers.client(route, HASTY) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
+        question = call.next_question()
         wait_until_time(time.time() + HASTY_SECONDS)
-        call.answer(asked, ONCE)
-        again = call.next_question()
-        assert again.message == asked.message
-        assert again.state != asked.state
-        still_served(client, place, before)
+        call.answer(question, ONCE)
+        new_question = call.next_question()
+        assert new_question.message == question.message
+        assert new_question.state != question.state
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
@@ -94,12 +94,12 @@ def test_a_call_that_comes_again_without_an_answer_asks_again(
     with servers.client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        empty: list[Any] = [None, {}]
-        for responses in empty:
-            call.retry(responses, asked.state)
-            assert call.next_question().message == asked.message
-            still_served(client, place, before)
+        question = call.next_question()
+        empty_responses: list[Any] = [None, {}]
+        for responses in empty_responses:
+            call.retry(responses, question.state)
+            assert call.next_question().message == question.message
+            assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
@@ -108,63 +108,63 @@ def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: S
     with servers.client(route) as client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        call.answer(asked, REFUSALS["deny"])
+        question = call.next_question()
+        call.answer(question, REFUSALS["deny"])
         if client.is_modern:
             assert call.next_result().code == "execution_denied"
-            call.answer(asked, ONCE)
-            assert call.next_question().message == asked.message
+            call.answer(question, ONCE)
+            assert call.next_question().message == question.message
         else:
-            call.answer(asked, ONCE)
+            call.answer(question, ONCE)
             assert call.next_result().code == "execution_denied"
-        still_served(client, place, before)
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
 @by_route_and_action(HANDSHAKE_ROUTES)
-def test_a_second_answer_to_a_live_question_is_nothing(
+def test_a_second_answer_to_a_live_question_has_no_effect(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route) as client:
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        call.answer(asked, ONCE)
-        call.answer(asked, ALWAYS)
+        question = call.next_question()
+        call.answer(question, ONCE)
+        call.answer(question, ALWAYS)
         assert call.next_result().code is None
-        client.send_answer(asked.identity, result=ALWAYS)
+        client.send_answer(question.identity, result=ALWAYS)
         assert client.is_answered()
         assert action.times(place) == 1
-        second = servers.place()
-        before = snapshot(second)
-        again = client.call(action.tool, action.arguments(second))
-        question = again.next_question()
-        client.send_answer(asked.identity, result=ONCE)
-        still_served(client, second, before)
-        deny(client, again, question)
-        still_served(client, second, before)
+        second_place = servers.place()
+        before = snapshot(second_place)
+        second_call = client.call(action.tool, action.arguments(second_place))
+        second_question = second_call.next_question()
+        client.send_answer(question.identity, result=ONCE)
+        assert_alive_and_unchanged(client, second_place, before)
+        deny(client, second_call, second_question)
+        assert_alive_and_unchanged(client, second_place, before)
 
 
 @pytest.mark.requirement("consent.bound")
 @by_route(MODERN_ROUTES)
-def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
+def test_a_sealed_answer_counts_only_once_even_if_nothing_has_changed(
     route: Route, servers: Servers, place: Path
 ) -> None:
-    # Writing what is there already changes nothing that the answer is bound to, so only its single use can refuse it.
+    # Writing the same text again changes nothing that the answer is bound to, so only its single use can refuse it.
     arguments = {"file_path": str(place / NOTES), "content": (place / NOTES).read_text()}
     with servers.client(route) as client:
         call = client.call("write_file", arguments)
-        asked = call.next_question()
-        call.answer(asked, ONCE)
+        question = call.next_question()
+        call.answer(question, ONCE)
         assert call.next_result().code is None
         before = snapshot(place)
-        call.answer(asked, ONCE)
-        assert call.next_question().message == asked.message
-        still_served(client, place, before)
+        call.answer(question, ONCE)
+        assert call.next_question().message == question.message
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
 @by_route_and_action(HANDSHAKE_ROUTES)
-def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
+def test_an_answer_to_a_question_that_was_not_asked_has_no_effect(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route) as client:
@@ -172,12 +172,12 @@ def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
         for identity in (0, 1, 2, 3, "confirm"):
             client.send_answer(identity, result=ONCE)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
+        question = call.next_question()
         for identity in (99_999, -1, "no such question", "confirm"):
             client.send_answer(identity, result=ONCE)
-        still_served(client, place, before)
-        deny(client, call, asked)
-        still_served(client, place, before)
+        assert_alive_and_unchanged(client, place, before)
+        deny(client, call, question)
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
@@ -185,15 +185,15 @@ def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
 def test_another_client_cannot_answer_a_live_question(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
-    with servers.client(route) as client, servers.client(route) as other:
+    with servers.client(route) as client, servers.client(route) as other_client:
         before = snapshot(place)
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
-        other.send_answer(asked.identity, result=ONCE)
-        assert other.is_answered()
-        still_served(client, place, before)
-        deny(client, call, asked)
-        still_served(client, place, before)
+        question = call.next_question()
+        other_client.send_answer(question.identity, result=ONCE)
+        assert other_client.is_answered()
+        assert_alive_and_unchanged(client, place, before)
+        deny(client, call, question)
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
@@ -206,28 +206,30 @@ def test_an_answer_without_its_own_seal_asks_again(route: Route, servers: Server
                 place = servers.place()
                 before = snapshot(place)
                 call = client.call(action.tool, action.arguments(place))
-                asked = call.next_question()
-                assert asked.state is not None
-                tampered = asked.state[:-6] + ("A" if asked.state[-6] != "A" else "B") + asked.state[-5:]
-                state = {"no state": None, "empty state": "", "nonsense": "v1.nonsense", "tampered": tampered}
-                key = "somebody" if forgery == "unknown key" else asked.identity
-                call.retry({key: ONCE}, state.get(forgery, asked.state))
-                assert call.next_question().message == asked.message
-                still_served(client, place, before)
+                question = call.next_question()
+                assert question.state is not None
+                tampered_state = question.state[:-6] + ("A" if question.state[-6] != "A" else "B") + question.state[-5:]
+                state = {"no state": None, "empty state": "", "nonsense": "v1.nonsense", "tampered": tampered_state}
+                key = "somebody" if forgery == "unknown key" else question.identity
+                call.retry({key: ONCE}, state.get(forgery, question.state))
+                assert call.next_question().message == question.message
+                assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
 @by_route_and_action(MODERN_ROUTES)
-def test_the_answer_to_one_call_is_none_to_another(route: Route, action: Action, servers: Servers, place: Path) -> None:
+def test_the_answer_to_one_call_does_not_answer_another(
+    route: Route, action: Action, servers: Servers, place: Path
+) -> None:
     with servers.client(route) as client:
-        other = servers.place()
-        before = snapshot(other)
-        asked = client.call(action.tool, action.arguments(place)).next_question()
-        call = client.call(action.tool, action.arguments(other))
-        question = call.next_question()
-        call.answer(asked, ONCE)
-        assert call.next_question().message == question.message
-        still_served(client, other, before)
+        other_place = servers.place()
+        before = snapshot(other_place)
+        first_question = client.call(action.tool, action.arguments(place)).next_question()
+        second_call = client.call(action.tool, action.arguments(other_place))
+        second_question = second_call.next_question()
+        second_call.answer(first_question, ONCE)
+        assert second_call.next_question().message == second_question.message
+        assert_alive_and_unchanged(client, other_place, before)
         assert action.times(place) == 0
 
 
@@ -237,20 +239,20 @@ def test_of_two_open_questions_each_answer_lets_its_own_call_go_on(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
     with servers.client(route) as client:
-        other = servers.place()
+        other_place = servers.place()
         before = snapshot(place)
-        first = client.call(action.tool, action.arguments(place))
-        first_question = first.next_question()
-        second = client.call(action.tool, action.arguments(other))
-        second_question = second.next_question()
+        first_call = client.call(action.tool, action.arguments(place))
+        first_question = first_call.next_question()
+        second_call = client.call(action.tool, action.arguments(other_place))
+        second_question = second_call.next_question()
         assert first_question.identity != second_question.identity
-        second.answer(second_question, ONCE)
-        assert second.next_result().code is None
-        assert action.times(other) == 1
-        still_served(client, place, before)
-        deny(client, first, first_question)
-        still_served(client, place, before)
-        servers.remember(other)
+        second_call.answer(second_question, ONCE)
+        assert second_call.next_result().code is None
+        assert action.times(other_place) == 1
+        assert_alive_and_unchanged(client, place, before)
+        deny(client, first_call, first_question)
+        assert_alive_and_unchanged(client, place, before)
+        servers.remember(other_place)
 
 
 @pytest.mark.requirement("consent.changed")
@@ -261,21 +263,21 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
     assert action.file is not None
     with servers.client(route) as client:
         call = client.call(action.tool, action.arguments(place))
-        asked = call.next_question()
+        question = call.next_question()
         path = place / action.file
         path.parent.mkdir(exist_ok=True)
         path.write_text("somebody else's\nlast\n")
         before = snapshot(place)
-        call.answer(asked, ONCE)
+        call.answer(question, ONCE)
         if client.is_modern:
-            again = call.next_question()
-            assert "somebody else's" in again.message
-            assert again.state != asked.state
+            new_question = call.next_question()
+            assert "somebody else's" in new_question.message
+            assert new_question.state != question.state
         else:
-            refused = call.next_result()
-            assert refused.code == "file_changed_since_read"
-            assert "while the user was being asked" in refused.text
-        still_served(client, place, before)
+            refusal = call.next_result()
+            assert refusal.code == "file_changed_since_read"
+            assert "while the user was being asked" in refusal.text
+        assert_alive_and_unchanged(client, place, before)
 
 
 @pytest.mark.requirement("consent.changed")
@@ -284,10 +286,10 @@ def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, se
     before = snapshot(place)
     with servers.client(route, HASTY) as client:
         client.call(action.tool, action.arguments(place)).next_question()
-    with servers.client(route, HASTY) as other:
-        still_served(other, place, before)
+    with servers.client(route, HASTY) as other_client:
+        assert_alive_and_unchanged(other_client, place, before)
         wait_until_time(time.time() + HASTY_SECONDS)
-        still_served(other, place, before)
+        assert_alive_and_unchanged(other_client, place, before)
 
 
 @pytest.mark.requirement("consent.changed")
@@ -300,12 +302,12 @@ def test_a_session_that_is_ended_while_its_question_is_open_has_not_agreed(
     assert isinstance(wire, HttpWire)
     client = RawClient(wire, route.revision)
     client.initialize()
-    asked = client.call(action.tool, action.arguments(place)).next_question()
+    question = client.call(action.tool, action.arguments(place)).next_question()
     wire.end_session()
     wire.close()
-    with servers.client(route) as other:
-        other.send_answer(asked.identity, result=ONCE)
-        still_served(other, place, before)
+    with servers.client(route) as other_client:
+        other_client.send_answer(question.identity, result=ONCE)
+        assert_alive_and_unchanged(other_client, place, before)
 
 
 @pytest.mark.requirement("consent.changed")
@@ -329,10 +331,10 @@ def test_a_stdio_client_that_dies_while_a_question_is_open_has_not_agreed(
 def test_a_sealed_answer_does_not_outlive_its_server(route: Route, servers: Servers, place: Path) -> None:
     before = snapshot(place)
     with servers.client(route) as client:
-        asked = client.call(EDIT.tool, EDIT.arguments(place)).next_question()
-    with servers.client(route, HASTY) as other:
-        call = other.call(EDIT.tool, EDIT.arguments(place))
+        question = client.call(EDIT.tool, EDIT.arguments(place)).next_question()
+    with servers.client(route, HASTY) as other_client:
+        call = other_client.call(EDIT.tool, EDIT.arguments(place))
         call.next_question()
-        call.answer(asked, ONCE)
-        assert call.next_question().message == asked.message
-        still_served(other, place, before)
+        call.answer(question, ONCE)
+        assert call.next_question().message == question.message
+        assert_alive_and_unchanged(other_client, place, before)

@@ -1,4 +1,4 @@
-"""Consent for the tools of other servers: what is shown, what is offered, and that nothing is sent before it."""
+"""Consent for the tools of other servers: what is shown and offered, and that nothing is sent without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interaction.consent.answers import (
     EMPTY,
     ONCE,
     REFUSALS,
-    accepted,
+    acceptance,
 )
 from tests.interaction.consent.routes import NETWORK_ROUTES, spread
 from tests.interaction.consent.servers import Servers, Setup, settings_environment
@@ -20,19 +20,19 @@ from tests.interaction.raw_clients import CallResult, Question, RawClient, initi
 from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
-ALWAYS_SERVER = accepted(decision="always_server")
+ALWAYS_SERVER = acceptance(decision="always_server")
 
-NO_CONSENT = {**REFUSALS, **EMPTY, "unknown decision": accepted(decision="yes")}
+NO_CONSENT = {**REFUSALS, **EMPTY, "unknown decision": acceptance(decision="yes")}
 
 UPSTREAM = Setup("upstream", {"mcpServers": {"demo": stdio_upstream()}, "proxy": {"search": "on"}})
-"""One upstream that is not trusted, whose tools can be searched for."""
+"""One untrusted upstream, whose tools can be searched for."""
 
-each_way = pytest.mark.parametrize("through", [False, True], ids=["direct", "call_tool"])
-"""Calls by the name of the tool, and through call_tool."""
+each_way = pytest.mark.parametrize("calls_through", [False, True], ids=["direct", "call_tool"])
+"""Repeats a test with calls by the tool's name, and with calls through call_tool."""
 
 
-def is_asked(client: RawClient, tool: str) -> bool:
-    """Whether a call needs consent; refused where it does."""
+def needs_consent(client: RawClient, tool: str) -> bool:
+    """Make a call, and return whether it needs consent. If it does, refuse it."""
     call = client.call(tool, {})
     outcome = call.outcome()
     if not isinstance(outcome, Question):
@@ -46,36 +46,36 @@ def is_asked(client: RawClient, tool: str) -> bool:
 @each_way
 @by_route(NETWORK_ROUTES)
 def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(
-    through: bool, route: Route, servers: Servers
+    calls_through: bool, route: Route, servers: Servers
 ) -> None:
-    with servers.client(route, UPSTREAM, calls_through=through) as client:
+    with servers.client(route, UPSTREAM, calls_through=calls_through) as client:
         call = client.call("demo__echo", {"text": "hidden\u202etext\x1b[2J", "more": {"deep": [1, 2]}})
-        asked = call.next_question()
-        assert "Server: demo, tool: echo" in asked.message
-        assert '"text": "hidden<U+202E>text' in asked.message
-        assert '"deep"' in asked.message
-        assert "\x1b" not in asked.message
+        question = call.next_question()
+        assert "Server: demo, tool: echo" in question.message
+        assert '"text": "hidden<U+202E>text' in question.message
+        assert '"deep"' in question.message
+        assert "\x1b" not in question.message
         session = [] if route.is_modern else ["always", "always_server"]
-        assert asked.decisions == ["once", *session, "deny"]
-        call.answer(asked, ONCE)
-        done = call.next_result()
-        assert (done.code, done.text) == (None, "hidden\u202etext\x1b[2J")
-        assert is_asked(client, "demo__echo")
+        assert question.decisions == ["once", *session, "deny"]
+        call.answer(question, ONCE)
+        result = call.next_result()
+        assert (result.code, result.text) == (None, "hidden\u202etext\x1b[2J")
+        assert needs_consent(client, "demo__echo")
 
 
 @pytest.mark.requirement("consent.upstream")
 @each_way
 @by_route(NETWORK_ROUTES)
-def test_nothing_is_sent_to_an_upstream_without_consent(through: bool, route: Route, servers: Servers) -> None:
-    tried = [
+def test_nothing_is_sent_to_an_upstream_without_consent(calls_through: bool, route: Route, servers: Servers) -> None:
+    cases = [
         (name, reply)
         for number, (name, reply, _) in enumerate(spread(NO_CONSENT, route, ("http", "sse")))
-        if number % 2 == through
+        if number % 2 == calls_through
     ]
-    with servers.client(route, UPSTREAM, calls_through=through) as client, all_cases() as case:
-        for name, reply in tried:
+    with servers.client(route, UPSTREAM, calls_through=calls_through) as client, all_cases() as case:
+        for name, reply in cases:
             with case(name):
-                # Had this been sent, the upstream would have ended itself.
+                # If this were sent, the upstream would end itself and could not answer the next call.
                 call = client.call("demo__die", {})
                 call.answer(call.next_question(), reply)
                 assert call.next_result().code == "execution_denied"
@@ -88,71 +88,71 @@ def test_nothing_is_sent_to_an_upstream_without_consent(through: bool, route: Ro
 @each_way
 @by_route(route for route in NETWORK_ROUTES if route.tells_clients_apart)
 def test_always_covers_the_tool_and_always_server_all_of_its_server(
-    through: bool, route: Route, servers: Servers
+    calls_through: bool, route: Route, servers: Servers
 ) -> None:
-    with servers.client(route, UPSTREAM, calls_through=through) as client:
+    with servers.client(route, UPSTREAM, calls_through=calls_through) as client:
         call = client.call("demo__echo", {"text": "x"})
         call.answer(call.next_question(), ALWAYS)
         assert call.next_result().code is None
-        assert not is_asked(client, "demo__echo")
-        assert is_asked(client, "demo__picture")
+        assert not needs_consent(client, "demo__echo")
+        assert needs_consent(client, "demo__picture")
         call = client.call("demo__picture", {})
-        asked = call.next_question()
-        assert "demo" in asked.titles[asked.decisions.index("always_server")]
-        call.answer(asked, ALWAYS_SERVER)
+        question = call.next_question()
+        assert "demo" in question.titles[question.decisions.index("always_server")]
+        call.answer(question, ALWAYS_SERVER)
         assert call.next_result().code is None
-        assert not is_asked(client, "demo__structured")
-        with servers.client(route, UPSTREAM, calls_through=through) as other:
-            assert is_asked(other, "demo__echo")
-            assert is_asked(other, "demo__structured")
+        assert not needs_consent(client, "demo__structured")
+        with servers.client(route, UPSTREAM, calls_through=calls_through) as other_client:
+            assert needs_consent(other_client, "demo__echo")
+            assert needs_consent(other_client, "demo__structured")
 
 
 @pytest.mark.requirement("consent.upstream")
 @each_way
-def test_all_five_answers_stand_in_their_order(through: bool, servers: Servers, tmp_path: Path) -> None:
+def test_all_five_answers_are_offered_in_order(calls_through: bool, servers: Servers, tmp_path: Path) -> None:
     settings = tmp_path / "coretools-mcp" / "settings.json"
     settings.parent.mkdir()
     settings.write_text("{}")
-    served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
-    with served as wire, initialized_client(wire, "2025-11-25", calls_through=through) as client:
+    server = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
+    with server as wire, initialized_client(wire, "2025-11-25", calls_through=calls_through) as client:
         call = client.call("demo__echo", {"text": "x"})
-        asked = call.next_question()
-        assert asked.decisions == ["once", "always", "always_server", "save", "deny"]
-        call.answer(asked, accepted(decision="save"))
+        question = call.next_question()
+        assert question.decisions == ["once", "always", "always_server", "save", "deny"]
+        call.answer(question, acceptance(decision="save"))
         assert call.next_result().code is None
         assert "demo__echo" in settings.read_text()
-        assert not is_asked(client, "demo__echo")
-        assert is_asked(client, "demo__picture")
+        assert not needs_consent(client, "demo__echo")
+        assert needs_consent(client, "demo__picture")
 
 
 @pytest.mark.requirement("consent.save")
 @each_way
-def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
-    through: bool, servers: Servers, tmp_path: Path
+def test_an_upstreams_result_stays_complete_beside_the_note_that_nothing_was_saved(
+    calls_through: bool, servers: Servers, tmp_path: Path
 ) -> None:
     settings = tmp_path / "coretools-mcp" / "settings.json"
     settings.parent.mkdir()
     settings.write_text("{}")
-    served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
-    with served as wire, initialized_client(wire, "2025-11-25", calls_through=through) as client:
+    server = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
+    with server as wire, initialized_client(wire, "2025-11-25", calls_through=calls_through) as client:
         call = client.call("demo__echo", {"text": "x"})
-        asked = call.next_question()
+        question = call.next_question()
         settings.write_text("[]")
-        call.answer(asked, accepted(decision="save"))
-        done = call.next_result()
-        assert (done.text, done.code) == ("x", None)
-        assert [text.partition(". ")[0] for text in done.more] == ["Allowed for this session only: demo__echo"]
-        assert not is_asked(client, "demo__echo")
+        call.answer(question, acceptance(decision="save"))
+        result = call.next_result()
+        assert (result.text, result.code) == ("x", None)
+        assert [text.partition(". ")[0] for text in result.other_texts] == ["Allowed for this session only: demo__echo"]
+        assert not needs_consent(client, "demo__echo")
 
 
 @pytest.mark.requirement("consent.upstream")
 @each_way
 @by_route(NETWORK_ROUTES)
 def test_a_client_that_cannot_be_asked_gets_no_upstream_over_the_network(
-    through: bool, route: Route, servers: Servers
+    calls_through: bool, route: Route, servers: Servers
 ) -> None:
-    with servers.client(route, UPSTREAM, calls_through=through, capabilities={}) as client:
-        done = client.call("demo__echo", {"text": "x"}).next_result()
-        assert done.code == "execution_denied"
-        assert "confirmation.whenUnavailable" in done.text
+    with servers.client(route, UPSTREAM, calls_through=calls_through, capabilities={}) as client:
+        result = client.call("demo__echo", {"text": "x"}).next_result()
+        assert result.code == "execution_denied"
+        assert "confirmation.whenUnavailable" in result.text
         assert client.is_answered()

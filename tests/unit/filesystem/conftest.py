@@ -12,7 +12,7 @@ from tools.files.search import ripgrep
 
 @pytest.fixture
 def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without ripgrep: nothing on the path, and a Python that has none beside it and no package of it."""
+    """Simulate a machine without ripgrep: it is not on the path, not beside Python, and not installed as a package."""
     python = tmp_path / "python-alone" / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)

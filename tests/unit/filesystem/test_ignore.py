@@ -1,4 +1,4 @@
-"""Ignore files: which there are, where they count, and which of them hides a path."""
+"""Ignore files: which ones exist, where they apply, and which one hides a path."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ def test_gitignore_counts_only_in_a_repository(root: Path) -> None:
 
 @pytest.mark.requirement("ignore.repository")
 def test_rules_above_the_root_count_as_far_as_the_repository_goes(tmp_path: Path) -> None:
-    outer = tmp_path.resolve()
-    repository(outer / "repo", "*.log\n/sub/gen/\n")
-    (outer / ".gitignore").write_text("*.py\n")
-    root = outer / "repo" / "sub"
+    outer_folder = tmp_path.resolve()
+    repository(outer_folder / "repo", "*.log\n/sub/gen/\n")
+    (outer_folder / ".gitignore").write_text("*.py\n")
+    root = outer_folder / "repo" / "sub"
     (root / "gen").mkdir(parents=True)
-    here = scope(root)
-    assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("gen", is_folder=True) is HiddenBy.GIT
-    assert here.hides("a.py", is_folder=False) is None
+    rules = scope(root)
+    assert rules.hides("a.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("gen", is_folder=True) is HiddenBy.GIT
+    assert rules.hides("a.py", is_folder=False) is None
 
 
 @pytest.mark.requirement("ignore.repository")
 def test_an_inner_repository_has_its_own_rules_only(root: Path) -> None:
     repository(root, "*.log\n")
-    inner = root / "inner"
-    repository(inner, "*.tmp\n")
-    (inner / ".git" / "info" / "exclude").write_text("secret\n")
-    here = scope(root, "inner")
-    assert here.hides("a.log", is_folder=False) is None
-    assert here.hides("a.tmp", is_folder=False) is HiddenBy.GIT
-    assert here.hides("secret", is_folder=False) is HiddenBy.GIT
+    inner_folder = root / "inner"
+    repository(inner_folder, "*.tmp\n")
+    (inner_folder / ".git" / "info" / "exclude").write_text("secret\n")
+    rules = scope(root, "inner")
+    assert rules.hides("a.log", is_folder=False) is None
+    assert rules.hides("a.tmp", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("secret", is_folder=False) is HiddenBy.GIT
 
 
 @pytest.mark.requirement("ignore.repository")
@@ -103,10 +103,10 @@ def test_each_agent_ignore_file_of_the_root_counts_without_a_repository(root: Pa
 def test_a_negation_in_an_agent_ignore_file_brings_back_what_git_hides(root: Path) -> None:
     repository(root, "*.log\nbuild/\n")
     (root / ".qwenignore").write_text("!keep.log\n!build/\n")
-    here = scope(root)
-    assert here.hides("keep.log", is_folder=False) is None
-    assert here.hides("other.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("build", is_folder=True) is None
+    rules = scope(root)
+    assert rules.hides("keep.log", is_folder=False) is None
+    assert rules.hides("other.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("build", is_folder=True) is None
 
 
 @pytest.mark.requirement("ignore.files")
@@ -144,10 +144,10 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
             file.write_text("#" * (MAX_IGNORE_FILE_BYTES + 1))
     (root / "a.txt").write_text("a")
     workspace = Workspace([str(root)])
-    for look in (agent_ignore_file, partial(refuse_hidden, participle="read")):
-        with pytest.raises(ToolError, match="unknown what it hides") as caught:
-            look(workspace, workspace.locate("a.txt"))
-        assert caught.value.code is ToolErrorType.PATH_IGNORED
+    for check in (agent_ignore_file, partial(refuse_hidden, participle="read")):
+        with pytest.raises(ToolError, match="unknown what it hides") as error_info:
+            check(workspace, workspace.locate("a.txt"))
+        assert error_info.value.code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("ignore.bounded")
@@ -177,8 +177,8 @@ def test_git_rules_and_a_workspace_that_does_not_respect_agent_ignore_block_no_r
     assert agent_ignore_file(workspace, workspace.locate("a.log")) is None
     (root / ".coretoolsignore").write_text("*.log\n")
     assert agent_ignore_file(workspace, workspace.locate("a.log")) == ".coretoolsignore"
-    careless = Workspace([str(root)], respect_agent_ignore=False)
-    assert agent_ignore_file(careless, careless.locate("a.log")) is None
+    permissive_workspace = Workspace([str(root)], respect_agent_ignore=False)
+    assert agent_ignore_file(permissive_workspace, permissive_workspace.locate("a.log")) is None
 
 
 @pytest.mark.requirement("ignore.agent_file")
@@ -193,10 +193,10 @@ def test_a_later_agent_file_overrules_an_earlier_one(root: Path) -> None:
 @pytest.mark.requirement("ignore.like_git")
 def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     repository(root, "caf?\ncaf\u00e9.txt\n")
-    here = scope(root)
-    assert here.hides("cafe", is_folder=False) is HiddenBy.GIT
-    assert here.hides("caf\u00e9", is_folder=False) is None
-    assert here.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
+    rules = scope(root)
+    assert rules.hides("cafe", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("caf\u00e9", is_folder=False) is None
+    assert rules.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
 
 
 @pytest.mark.requirement("ignore.like_git")
@@ -204,11 +204,11 @@ def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
 def test_a_name_of_any_characters_is_hidden_by_itself_and_beneath_its_folder(root: Path, name: str) -> None:
     folder = root / name
     folder.mkdir()
-    literal = "" if "\n" in name else f"{name}\n/{name}/{name}\n"
-    (root / ".qwenignore").write_bytes(os.fsencode(f"secret\n{literal}"))
+    name_rules = "" if "\n" in name else f"{name}\n/{name}/{name}\n"
+    (root / ".qwenignore").write_bytes(os.fsencode(f"secret\n{name_rules}"))
     workspace = Workspace([str(root)])
     assert agent_ignore_file(workspace, workspace.at(str(folder / "secret"))) == ".qwenignore"
-    assert (scope(root).hides(name, is_folder=True) is HiddenBy.AGENT) is bool(literal)
+    assert (scope(root).hides(name, is_folder=True) is HiddenBy.AGENT) is bool(name_rules)
     assert scope(root).hides(f"{name}x", is_folder=False) is None
 
 
@@ -232,31 +232,44 @@ def test_a_file_in_a_hidden_folder_is_not_brought_back_by_its_name(root: Path) -
     assert agent_ignore_file(workspace, workspace.locate("secret/notes.md")) == ".qwenignore"
 
 
-ODD = ["[[:alpha:]]", "[[]", "[z-a]", "[a", "[!]", "[a\\]b]", "[ -~]", "[a&&b]", "a\\", "!a\\", "x/\\/y", "?" * 5_000]
-"""Patterns that `pathspec` refuses, drops without a word, or reads otherwise than git."""
+ODD_PATTERNS = [
+    "[[:alpha:]]",
+    "[[]",
+    "[z-a]",
+    "[a",
+    "[!]",
+    "[a\\]b]",
+    "[ -~]",
+    "[a&&b]",
+    "a\\",
+    "!a\\",
+    "x/\\/y",
+    "?" * 5_000,
+]
+"""Patterns that `pathspec` refuses, silently drops, or reads differently from git."""
 
 
 @pytest.mark.requirement("ignore.odd_lines")
-@pytest.mark.parametrize("pattern", ODD)
+@pytest.mark.parametrize("pattern", ODD_PATTERNS)
 def test_a_pattern_that_is_not_understood_hides_the_folder_of_an_agent_ignore_file(root: Path, pattern: str) -> None:
     (root / "sub").mkdir()
     (root / "sub" / ".geminiignore").write_text(f"# first\n*.key\n{pattern}\n")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="has a pattern on line 3 that is not understood") as caught:
+    with pytest.raises(ToolError, match="has a pattern on line 3 that is not understood") as error_info:
         agent_ignore_file(workspace, workspace.locate("sub/open.txt"))
-    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert error_info.value.code is ToolErrorType.PATH_IGNORED
     assert agent_ignore_file(workspace, workspace.locate("open.txt")) is None
 
 
 @pytest.mark.requirement("ignore.odd_lines")
-@pytest.mark.parametrize("pattern", ODD)
-def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_the_log_tells(
+@pytest.mark.parametrize("pattern", ODD_PATTERNS)
+def test_a_pattern_that_is_not_understood_in_a_gitignore_file_is_logged_and_does_not_count(
     root: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     repository(root, f"{pattern}\n*.log\n")
-    here = scope(root)
-    assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
-    assert here.hides("a", is_folder=False) is None
+    rules = scope(root)
+    assert rules.hides("a.log", is_folder=False) is HiddenBy.GIT
+    assert rules.hides("a", is_folder=False) is None
     assert "the pattern on line 1 of an ignore file is not understood" in caplog.text
 
 
@@ -264,13 +277,13 @@ def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_th
 @pytest.mark.parametrize(
     "pattern", ["[a-z0-9_]", "[!a-f]x", "[^a]", "[]a]", "[!]a]", "[a-]", "*.py[co]", "~$*", "x[~#]"]
 )
-def test_brackets_as_people_write_them_are_understood(pattern: str) -> None:
+def test_usual_bracket_expressions_are_understood(pattern: str) -> None:
     assert read_rules(pattern.encode()).odd_line is None
 
 
 @pytest.mark.requirement("ignore.odd_lines")
 @pytest.mark.parametrize("pattern", ["a[!b]c", "a[^b]c", "a[!]b]c", "a?c", "a*c"])
-def test_no_wildcard_fits_a_slash(pattern: str) -> None:
+def test_no_wildcard_matches_a_slash(pattern: str) -> None:
     rules = read_rules(pattern.encode())
     assert rules.hides("a/c", is_folder=False) is None
     assert rules.hides("axc", is_folder=False) is True

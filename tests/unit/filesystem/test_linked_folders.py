@@ -1,4 +1,4 @@
-"""Folders that links lead to, in `glob`, `grep_search` and `read_many_files`: where the pattern names the link."""
+"""Links to folders in `glob`, `grep_search` and `read_many_files`: they are followed if the pattern names them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def linked(root: Path, tmp_path: Path) -> Path:
-    """A folder with files, and links to it and within it."""
+def linked_root(root: Path, tmp_path: Path) -> Path:
+    """A workspace with files, and with links to folders inside and outside it."""
     files = ("sub/deep.txt", "sub/inner/q.txt", "vault/key.txt", "node_modules/lib/l.txt", "a/b/c.txt")
     for path in (*(root / name for name in files), tmp_path / "outside" / "o.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,9 +47,9 @@ async def glob(context: ToolContext, pattern: str) -> tuple[set[str], str]:
 async def grep(context: ToolContext, pattern: str) -> tuple[set[str], str]:
     tool = GrepTool()
     result = await tool.execute(tool.validate_tool_params({"pattern": "needle", "glob": pattern}), context)
-    found = re.findall(r"^File: (.*)$", str(result.llm_content), re.MULTILINE)
-    assert result.facts["matches"] == len(found)
-    return set(found), str(result.llm_content)
+    paths = re.findall(r"^File: (.*)$", str(result.llm_content), re.MULTILINE)
+    assert result.facts["matches"] == len(paths)
+    return set(paths), str(result.llm_content)
 
 
 async def read_many(context: ToolContext, pattern: str) -> tuple[set[str], str]:
@@ -79,28 +79,28 @@ PATTERNS = {
 
 
 @pytest.mark.requirement("glob.linked_folders")
-async def test_a_link_that_the_pattern_names_is_followed_and_no_other(linked: Path, context: ToolContext) -> None:
-    for pattern, wanted in PATTERNS.items():
+async def test_a_link_that_the_pattern_names_is_followed_and_no_other(linked_root: Path, context: ToolContext) -> None:
+    for pattern, files in PATTERNS.items():
         for tool in TOOLS:
-            # Read outright, a link to a folder is that folder.
+            # For read_many_files, the path of a link to a folder names that folder.
             if (pattern, tool) != ("linkdir", read_many):
-                assert (await tool(context, pattern))[0] == wanted, (pattern, tool.__name__)
+                assert (await tool(context, pattern))[0] == files, (pattern, tool.__name__)
 
 
 @pytest.mark.requirement("glob.linked_folders")
-async def test_no_link_leads_outside_or_past_a_rule(linked: Path, context: ToolContext) -> None:
-    (linked / ".qwenignore").write_text("/vault/\n/chain\n")
-    (linked / ".gitignore").write_text("/lib\n")
-    (linked / ".git").mkdir()
-    forbidden = str(linked / "sub" / "inner")
+async def test_no_link_leads_outside_or_past_a_rule(linked_root: Path, context: ToolContext) -> None:
+    (linked_root / ".qwenignore").write_text("/vault/\n/chain\n")
+    (linked_root / ".gitignore").write_text("/lib\n")
+    (linked_root / ".git").mkdir()
+    forbidden = str(linked_root / "sub" / "inner")
     rules = replace(
         context,
-        workspace=Workspace([str(linked)], forbidden=lambda path: "Read" if path.startswith(forbidden) else None),
+        workspace=Workspace([str(linked_root)], forbidden=lambda path: "Read" if path.startswith(forbidden) else None),
     )
     for pattern in ("out/*", "safe/*", "chain/*.txt", "lib/*", "linkdir/inner/*", "sub/il/*", "loop/vault/*"):
         for tool in TOOLS:
-            found, text = await tool(rules, pattern)
-            assert found == set(), (pattern, tool.__name__)
+            files, text = await tool(rules, pattern)
+            assert files == set(), (pattern, tool.__name__)
             assert "o.txt" not in text
             assert "key.txt" not in text
     assert "was not followed, because it leads outside the workspace" in (await glob(rules, "out/*"))[1]
@@ -109,8 +109,8 @@ async def test_no_link_leads_outside_or_past_a_rule(linked: Path, context: ToolC
 
 
 @pytest.mark.requirement("glob.linked_folders")
-async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_followed(
-    linked: Path, context: ToolContext
+async def test_if_nothing_is_found_the_result_says_that_other_links_are_not_followed(
+    linked_root: Path, context: ToolContext
 ) -> None:
     assert "followed only if the pattern names them" in (await glob(context, "link*/*.txt"))[1]
     assert "followed only" not in (await glob(context, "sub/*.py"))[1]
@@ -118,12 +118,14 @@ async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_follow
 
 
 @pytest.mark.requirement("glob.linked_folders")
-def test_links_in_a_circle_are_followed_so_many_times_at_most(linked: Path, context: ToolContext) -> None:
+def test_circular_links_are_followed_only_a_limited_number_of_times(linked_root: Path, context: ToolContext) -> None:
     for name in "abcdefgh":
-        (linked / "sub" / name).symlink_to("..")
+        (linked_root / "sub" / name).symlink_to("..")
     walk = Walk(context.workspace, Filters(links=True), Deadline(context.signal, 30))
     start = context.workspace.locate(".")
     position = compile_glob("**/{a,b,c,d,e,f,g,h,linkdir}/**/{a,b,c}/**", ignore_case=False).start
-    walked = [folder.path for folder, wanted in walk.through_links(start, position) if [*walk.files(folder, wanted)]]
-    assert len(walked) <= MAX_LINKED + 1
+    walked_folders = [
+        folder.path for folder, selection in walk.through_links(start, position) if [*walk.files(folder, selection)]
+    ]
+    assert len(walked_folders) <= MAX_LINKED + 1
     assert "only 100 symlinks to folders were followed" in " ".join(walk_notes(walk))

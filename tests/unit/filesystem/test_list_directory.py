@@ -1,4 +1,4 @@
-"""`list_directory`: names, kinds, order, what is hidden, pages."""
+"""`list_directory`: names, kinds, order, hidden entries, pages."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def entries(result: ToolResult) -> list[str]:
 
 
 async def code_of(context: ToolContext, path: str, **arguments: Any) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await ls(context, path, **arguments)
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("ls.entries")
@@ -77,7 +77,9 @@ async def test_folders_come_first_then_names_in_any_case_with_sizes(root: Path, 
 
 
 @pytest.mark.requirement("ls.entries")
-async def test_one_entry_is_told_in_the_singular_and_nothing_of_truncation(root: Path, context: ToolContext) -> None:
+async def test_one_entry_is_reported_in_the_singular_and_without_a_note_about_truncation(
+    root: Path, context: ToolContext
+) -> None:
     (root / "a").write_text("a")
     result = await ls(context)
     assert lines(result)[0] == f"Listed 1 item in {root}:"
@@ -86,7 +88,7 @@ async def test_one_entry_is_told_in_the_singular_and_nothing_of_truncation(root:
 
 
 @pytest.mark.requirement("ls.entries")
-async def test_an_empty_folder_is_no_failure(root: Path, context: ToolContext) -> None:
+async def test_an_empty_folder_is_not_an_error(root: Path, context: ToolContext) -> None:
     result = await ls(context)
     assert result.error is None
     assert result.llm_content == f"Directory {root} is empty."
@@ -184,9 +186,9 @@ async def test_the_settings_of_the_workspace_are_the_default(root: Path, context
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("a.log\n")
     (root / "a.log").write_text("")
-    loose = replace(context, workspace=Workspace([str(root)], respect_git_ignore=False))
-    assert "a.log" in entries(await ls(loose))
-    assert "a.log" not in entries(await ls(loose, respect_git_ignore=True))
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_git_ignore=False))
+    assert "a.log" in entries(await ls(permissive_context))
+    assert "a.log" not in entries(await ls(permissive_context, respect_git_ignore=True))
 
 
 @pytest.mark.requirement("ls.ignore")
@@ -218,11 +220,11 @@ async def test_relative_absolute_escaped_and_aliased_paths_name_the_same_folder(
 
 @pytest.mark.requirement("ls.entries")
 async def test_a_second_root_is_listed(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
-    second.mkdir()
-    (second / "b").write_text("")
-    both = replace(context, workspace=Workspace([str(root), str(second)]))
-    assert entries(await ls(both, str(second))) == ["b"]
+    second_root = tmp_path / "second"
+    second_root.mkdir()
+    (second_root / "b").write_text("")
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    assert entries(await ls(two_roots, str(second_root))) == ["b"]
 
 
 @pytest.mark.requirement("ls.errors")
@@ -242,47 +244,47 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("ls.pages")
-async def test_a_long_listing_is_cut_and_its_pages_are_the_whole(root: Path, context: ToolContext) -> None:
+async def test_a_long_listing_is_cut_and_its_pages_have_all_entries(root: Path, context: ToolContext) -> None:
     for number in range(250):
         (root / f"f{number:03}").write_text("")
-    first = await ls(context)
-    assert lines(first)[0] == f"Listed 250 items in {root}:"
-    assert lines(first)[-1] == "[150 more items not shown; continue with offset=100]"
-    assert str(first.return_display).endswith("(truncated)")
-    seen: list[str] = []
+    first_page = await ls(context)
+    assert lines(first_page)[0] == f"Listed 250 items in {root}:"
+    assert lines(first_page)[-1] == "[150 more items not shown; continue with offset=100]"
+    assert str(first_page.return_display).endswith("(truncated)")
+    names: list[str] = []
     offset: int | None = 0
     while offset is not None:
         page = await ls(context, offset=offset)
         assert page.structured is not None
-        seen += entries(page)
+        names += entries(page)
         offset = page.structured["next_offset"]
-    assert seen == [f"f{number:03}" for number in range(250)]
+    assert names == [f"f{number:03}" for number in range(250)]
 
 
 @pytest.mark.requirement("ls.pages")
-async def test_limit_and_the_servers_limit_count(root: Path, context: ToolContext) -> None:
+async def test_the_limit_of_the_call_and_of_the_server_apply(root: Path, context: ToolContext) -> None:
     for name in "abc":
         (root / name).write_text("")
     assert entries(await ls(context, limit=2)) == ["a", "b"]
     assert entries(await ls(replace(context, limits=Limits(list_entries=1)))) == ["a"]
-    past = await ls(context, offset=9)
-    assert entries(past) == []
-    assert "offset 9 is past the end" in str(past.llm_content)
+    empty_page = await ls(context, offset=9)
+    assert entries(empty_page) == []
+    assert "offset 9 is past the end" in str(empty_page.llm_content)
 
 
 @pytest.mark.requirement("ls.pages")
 async def test_the_text_stays_under_8_kb_whatever_the_names(root: Path, context: ToolContext) -> None:
     for number in range(120):
         (root / (f"{number:03}" + "x" * 200)).write_text("")
-    seen: list[str] = []
+    names: list[str] = []
     offset: int | None = 0
     while offset is not None:
         page = await ls(context, offset=offset, limit=1000)
         assert page.structured is not None
         assert len(str(page.llm_content).encode()) < 8_000
-        seen += entries(page)
+        names += entries(page)
         offset = page.structured["next_offset"]
-    assert len(seen) == 120
+    assert len(names) == 120
 
 
 @pytest.mark.requirement("ls.errors")

@@ -1,4 +1,4 @@
-"""Any place in a line of any length: found by `grep_search`, and shown by `read_file`."""
+"""Places in very long lines: `grep_search` finds them, and `read_file` shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULE = "\n\n---\n\n"
 
 
 async def read(context: ToolContext, **arguments: Any) -> tuple[str, str, ToolResult]:
-    """The header, the text and the result of a read."""
+    """Return the header, the text and the result of a read."""
     tool = ReadFileTool()
     result = await tool.execute(tool.validate_tool_params(arguments), context)
     assert isinstance(result.llm_content, list)
@@ -45,22 +45,24 @@ async def grep(context: ToolContext, **arguments: Any) -> str:
 LINE = "".join(f"{number:05d} é世\U0001f600 " for number in range(6_000))
 CHINESE = "".join(f"{number:05d} 中文文本文件 " for number in range(6_000))
 TEXTS = {"utf-8": LINE, "utf-8-sig": LINE, "utf-16": LINE, "gb18030": CHINESE}
-"""A long line for each of some encodings."""
+"""A long line for each encoding."""
 
 
 @pytest.mark.requirement("read.chars")
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r\nshort\r\n"])
-async def test_what_the_header_tells_leads_through_a_long_line_to_its_end(
+async def test_following_the_headers_leads_through_a_long_line_to_its_end(
     codec: str, ending: str, root: Path, context: ToolContext
 ) -> None:
     line = TEXTS[codec]
     (root / "a.txt").write_bytes((line + ending).encode(codec))
     header, text, _ = await read(context, file_path="a.txt")
     parts = [text[:2_000]]
-    while found := re.search(r"offset=(-?\d+) and chars='(\d+)-'", header):
-        assert int(found[2]) == sum(map(len, parts))
-        header, text, result = await read(context, file_path="a.txt", offset=int(found[1]), chars=f"{found[2]}-")
+    while next_part := re.search(r"offset=(-?\d+) and chars='(\d+)-'", header):
+        assert int(next_part[2]) == sum(map(len, parts))
+        header, text, result = await read(
+            context, file_path="a.txt", offset=int(next_part[1]), chars=f"{next_part[2]}-"
+        )
         parts.append(text)
         assert result.facts.get("next_char") == (sum(map(len, parts)) if "chars=" in header else None)
     assert "".join(parts) == line
@@ -70,10 +72,10 @@ async def test_what_the_header_tells_leads_through_a_long_line_to_its_end(
 @pytest.mark.requirement("read.chars")
 async def test_any_characters_of_any_line_are_shown_alone(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(f"first\r\n{LINE}\r\nlast".encode())
-    for chars, wanted in {"0-5": LINE[:5], "12000-12007": LINE[12_000:12_007], "59990-": LINE[59_990:]}.items():
+    for chars, line_part_text in {"0-5": LINE[:5], "12000-12007": LINE[12_000:12_007], "59990-": LINE[59_990:]}.items():
         for offset in (1, -2):
             header, text, _ = await read(context, file_path="a.txt", offset=offset, chars=chars)
-            assert text == wanted
+            assert text == line_part_text
             assert f"of {len(LINE)} in line 2 of 3." in header
     assert (await read(context, file_path="a.txt", offset=2, chars="0-"))[1] == "last"
     header, text, _ = await read(context, file_path="a.txt", chars="5-")
@@ -82,7 +84,7 @@ async def test_any_characters_of_any_line_are_shown_alone(root: Path, context: T
 
 @pytest.mark.requirement("read.chars")
 @each_of("chars", ["-5", "5-5", "9-3", "a-b", "1-2-3", "9" * 13])
-def test_what_is_no_range_of_characters_is_refused(chars: str) -> None:
+def test_an_invalid_range_of_characters_is_refused(chars: str) -> None:
     with pytest.raises(InvalidToolParamsError):
         ReadFileTool().validate_tool_params({"file_path": "a.txt", "chars": chars})
 
@@ -90,10 +92,10 @@ def test_what_is_no_range_of_characters_is_refused(chars: str) -> None:
 @pytest.mark.requirement("read.chars")
 def test_damaged_characters_count_as_they_are_shown() -> None:
     data = b"ok \xe4\xb8 \xff\xe4 end" * (BLOCK // 10)
-    shown = data.decode("utf-8", "replace")
-    for start in (0, 3, 1_000, len(shown) - 7):
+    shown_text = data.decode("utf-8", "replace")
+    for start in (0, 3, 1_000, len(shown_text) - 7):
         part = line_part(Source.from_bytes(data), 0, CharRange(start, None), 50, AbortSignal())
-        assert (part.text, part.is_decodable) == (shown[start : start + 50], False)
+        assert (part.text, part.is_decodable) == (shown_text[start : start + 50], False)
 
 
 @pytest.mark.requirement("read.chars")
@@ -101,34 +103,34 @@ def test_a_place_too_far_from_the_beginning_of_its_line_is_refused(monkeypatch: 
     monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
     source = Source.from_bytes(b"x" * (4 * BLOCK))
     assert line_part(source, 0, CharRange(BLOCK, None), 10, AbortSignal()).text == "x" * 10
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         line_part(source, 0, CharRange(3 * BLOCK, None), 10, AbortSignal())
-    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
-    assert "grep_search" not in caught.value.message
+    assert error_info.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert "grep_search" not in error_info.value.message
 
 
 @pytest.mark.requirement("grep.long_lines")
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
 @pytest.mark.parametrize("ending", one_in(2, ["\n", "\r\n"]))
-@pytest.mark.parametrize("most", [match_report.MAX_DECODED_BYTES, 1])
-async def test_what_surrounds_a_match_is_shown_and_found_again_by_its_characters(
-    codec: str, ending: str, most: int, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("decoded_limit", [match_report.MAX_DECODED_BYTES, 1])
+async def test_the_text_around_a_match_is_shown_with_the_range_that_reads_it_again(
+    codec: str, ending: str, decoded_limit: int, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if codec != "gb18030":
-        monkeypatch.setattr(match_report, "MAX_DECODED_BYTES", most)
+        monkeypatch.setattr(match_report, "MAX_DECODED_BYTES", decoded_limit)
     line = TEXTS[codec]
     (root / "a.txt").write_bytes(f"{line}{ending}{line}{ending}last".encode(codec))
     for pattern in ("00000 ", "03456 .[世文]", "05999"):
         text = await grep(context, pattern=pattern, path="a.txt")
-        shown = re.findall(r"^L(\d)\[(\d+)-(\d+)\]: (.*)$", text, re.MULTILINE)
-        assert [number for number, *_ in shown] == ["1", "2"]
-        for number, start, end, part in shown:
+        matches = re.findall(r"^L(\d)\[(\d+)-(\d+)\]: (.*)$", text, re.MULTILINE)
+        assert [number for number, *_ in matches] == ["1", "2"]
+        for number, start, end, part in matches:
             assert part == line[int(start) : int(end)]
             assert len(part) == 2_000
             assert re.search(pattern, part)
-            wanted = {"file_path": "a.txt", "offset": int(number) - 1, "chars": f"{start}-{end}"}
-            assert (await read(context, **wanted))[1] == part
-        assert f"offset=0 and chars='{shown[0][1]}-{shown[0][2]}' for the first" in text
+            arguments = {"file_path": "a.txt", "offset": int(number) - 1, "chars": f"{start}-{end}"}
+            assert (await read(context, **arguments))[1] == part
+        assert f"offset=0 and chars='{matches[0][1]}-{matches[0][2]}' for the first" in text
 
 
 @pytest.mark.requirement("grep.long_lines")
@@ -138,6 +140,6 @@ async def test_a_long_neighbour_is_shown_from_its_beginning(root: Path, context:
 
 
 @pytest.mark.requirement("grep.long_lines")
-async def test_a_match_deep_in_a_file_on_one_line_is_seen(root: Path, context: ToolContext) -> None:
+async def test_a_match_deep_in_a_file_with_one_line_is_shown(root: Path, context: ToolContext) -> None:
     (root / "min.json").write_text(json.dumps([{"id": number, "name": f"item {number}"} for number in range(10_000)]))
     assert '{"id": 4321, "name": "item 4321"}' in await grep(context, pattern='"id": 4321', path="min.json")

@@ -1,4 +1,4 @@
-"""Where a text is found: strategies, their order, and what each of them counts."""
+"""Finding a text in a file: the strategies, their order, and how many matches each one counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tools.files.text_encodings import UNKNOWN
 
 
 def match(text: str, old: str) -> TextMatch:
-    found = find_match(Haystack(text), old)
-    assert found is not None
-    return found
+    text_match = find_match(Haystack(text), old)
+    assert text_match is not None
+    return text_match
 
 
-def matched(text: str, old: str) -> list[str]:
+def matched_texts(text: str, old: str) -> list[str]:
     return [text[span.start : span.end] for span in match(text, old).spans]
 
 
@@ -48,20 +48,20 @@ def matched(text: str, old: str) -> list[str]:
 )
 def test_each_strategy_finds_what_it_forgives(text: str, old: str, strategy: Strategy, slices: list[str]) -> None:
     assert match(text, old).strategy is strategy
-    assert matched(text, old) == slices
+    assert matched_texts(text, old) == slices
 
 
 @pytest.mark.requirement("edit.strategies")
 def test_an_earlier_strategy_wins_over_more_matches_of_a_later_one() -> None:
     text = "a = 1\na = 1  \na\u00a0= 1\n"
     assert match(text, "a = 1\n").strategy is Strategy.EXACT
-    assert matched(text, "a = 1\n") == ["a = 1\n"]
+    assert matched_texts(text, "a = 1\n") == ["a = 1\n"]
 
 
 @pytest.mark.requirement("edit.strategies")
 def test_matches_are_counted_within_the_strategy_that_matched() -> None:
-    found = match("a \nb\n\na\t\nb\n", "a\nb")
-    assert (found.strategy, len(found.spans)) == (Strategy.TRAILING_WHITESPACE, 2)
+    text_match = match("a \nb\n\na\t\nb\n", "a\nb")
+    assert (text_match.strategy, len(text_match.spans)) == (Strategy.TRAILING_WHITESPACE, 2)
 
 
 @pytest.mark.requirement("edit.strategies")
@@ -76,7 +76,7 @@ def test_matches_are_counted_within_the_strategy_that_matched() -> None:
         ("", "a"),
     ],
 )
-def test_what_only_resembles_is_not_found(text: str, old: str) -> None:
+def test_a_text_that_is_only_similar_is_not_found(text: str, old: str) -> None:
     assert find_match(Haystack(text), old) is None
 
 
@@ -91,14 +91,14 @@ def test_a_match_never_splits_a_carriage_return_from_its_line_feed(old: str) -> 
 
 @pytest.mark.requirement("edit.unknown_encoding")
 def test_a_character_that_may_be_half_of_another_one_is_left_alone() -> None:
-    # In Shift JIS the second byte of this character is a backslash, in GB18030 second bytes may be letters.
+    # In Shift JIS, the second byte of this character is a backslash. In GB18030, a second byte may be a letter.
     text = "\u8868 = 'a\\b'".encode("shift_jis").decode("latin-1")
-    found = find_match(Haystack(text, UNKNOWN), "\\")
-    assert found is not None
-    assert (len(found.spans), found.skipped) == (1, 1)
-    found = find_match(Haystack("caf\xe9 = 1", UNKNOWN), " = 1")
-    assert found is not None
-    assert (len(found.spans), found.skipped) == (1, 0)
+    text_match = find_match(Haystack(text, UNKNOWN), "\\")
+    assert text_match is not None
+    assert (len(text_match.spans), text_match.skipped) == (1, 1)
+    text_match = find_match(Haystack("caf\xe9 = 1", UNKNOWN), " = 1")
+    assert text_match is not None
+    assert (len(text_match.spans), text_match.skipped) == (1, 0)
 
 
 @pytest.mark.requirement("edit.ambiguous")
@@ -116,7 +116,7 @@ def test_nesting_must_be_the_same_to_match_without_indentation() -> None:
 
 @pytest.mark.requirement("edit.bounded")
 def test_a_text_that_nearly_matches_everywhere_is_searched_in_linear_steps() -> None:
-    # Compared window by window this would take billions of steps and run into the time limit of the test.
+    # A comparison at every line would take billions of steps and exceed the time limit of the test.
     text = "x \n" * 200_000
     old = "x\n" * 20_000 + "y"
     assert find_match(Haystack(text), old) is None

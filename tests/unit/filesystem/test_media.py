@@ -1,4 +1,4 @@
-"""What a file is taken for, and how media reach the model."""
+"""How the type of a file is detected, and how media reach the model."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ PNG = png()
     ],
 )
 def test_the_content_says_what_a_file_is(name: str, head: bytes, kind: FileKind, mime_type: str) -> None:
-    found = detect(head, name)
-    assert (found.kind, found.mime_type) == (kind, mime_type)
+    file_type = detect(head, name)
+    assert (file_type.kind, file_type.mime_type) == (kind, mime_type)
 
 
 @pytest.mark.requirement("read.type")
@@ -62,7 +62,7 @@ def test_utf_16_text_is_not_taken_for_binary() -> None:
 
 
 @pytest.mark.requirement("read.type")
-def test_a_picture_by_name_only_is_not_sent_as_one() -> None:
+def test_a_file_that_only_has_the_name_of_a_picture_is_not_sent_as_one() -> None:
     assert detect(b"\0\x01\x02\x03garbage", "a.png").kind is FileKind.BINARY
 
 
@@ -75,47 +75,49 @@ def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolCo
 
 
 @pytest.mark.requirement("read.media")
-@each_of("make", [png, jpeg, gif, webp])
-def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make: Any, root: Path, context: ToolContext) -> None:
+@each_of("make_image", [png, jpeg, gif, webp])
+def test_an_image_is_sent_if_it_is_complete_and_not_too_large(
+    make_image: Any, root: Path, context: ToolContext
+) -> None:
     path = root / "a.image"
-    path.write_bytes(make(8_000, 1))
+    path.write_bytes(make_image(8_000, 1))
     (part,) = read_file(context, "a.image").parts
     assert isinstance(part, InlineDataPart)
-    path.write_bytes(make(8_001, 7))
-    told, link = read_file(context, "a.image").parts
-    assert isinstance(told, TextPart)
+    path.write_bytes(make_image(8_001, 7))
+    note, link = read_file(context, "a.image").parts
+    assert isinstance(note, TextPart)
     assert isinstance(link, FileDataPart)
-    assert "8,001 x 7 pixels" in told.text
-    for cut in range(12, len(make())):
-        path.write_bytes(make()[:cut])
-        told, link = read_file(context, "a.image").parts
-        assert isinstance(told, TextPart), cut
-        assert f"{cut} bytes" in told.text
-        assert isinstance(link, FileDataPart), cut
+    assert "8,001 x 7 pixels" in note.text
+    for size in range(12, len(make_image())):
+        path.write_bytes(make_image()[:size])
+        note, link = read_file(context, "a.image").parts
+        assert isinstance(note, TextPart), size
+        assert f"{size} bytes" in note.text
+        assert isinstance(link, FileDataPart), size
 
 
 @pytest.mark.requirement("read.media")
 @each_of(
-    "name, data, told",
+    "name, data, note",
     [
         ("a.heic", b"\0\0\0\x18ftypheic", "image/heic, 12 bytes"),
         ("a.tif", b"MM\0*\0\0\0\x08\0\0", "image/tiff, 10 bytes"),
         ("a.bmp", b"BM" + bytes(16), "image/bmp, 18 bytes"),
     ],
 )
-def test_what_not_every_model_takes_is_told_and_linked(
-    name: str, data: bytes, told: str, root: Path, context: ToolContext
+def test_image_types_that_some_models_do_not_accept_are_named_and_linked(
+    name: str, data: bytes, note: str, root: Path, context: ToolContext
 ) -> None:
     (root / name).write_bytes(data)
-    text, link = read_file(context, name).parts
-    assert isinstance(text, TextPart)
-    assert told in text.text
+    note_part, link = read_file(context, name).parts
+    assert isinstance(note_part, TextPart)
+    assert note in note_part.text
     assert isinstance(link, FileDataPart)
     assert link.size == len(data)
 
 
 @pytest.mark.requirement("read.type")
-def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -> None:
+def test_a_pdf_after_other_bytes_is_recognised(root: Path, context: ToolContext) -> None:
     document = pdf(page_objects(stream(lines("Hello"))))
     for name, data in (
         ("a.pdf", b"\0junk\r\n" * 100 + document),
@@ -125,8 +127,8 @@ def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -
         (root / name).write_bytes(data)
         assert "Hello" in text_of(read_file(context, name)), name
     assert detect(b"x = '%PDF-1.7'\n", "a.py").kind is FileKind.TEXT
-    for before in (b"\xef\xbb\xbf", b"\n", b"\r\n \t"):
-        assert {detect(before + document, name).kind for name in ("a", "a.txt", "a.pdf")} == {FileKind.PDF}
+    for prefix in (b"\xef\xbb\xbf", b"\n", b"\r\n \t"):
+        assert {detect(prefix + document, name).kind for name in ("a", "a.txt", "a.pdf")} == {FileKind.PDF}
     assert detect(b"\0" * 512 + document, "a.tar").kind is FileKind.BINARY
     assert detect(b"\0" * 1024 + document, "a.pdf").kind is FileKind.BINARY
 
@@ -158,7 +160,7 @@ def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: To
 
 
 @pytest.mark.requirement("read.type")
-def test_a_binary_file_is_told_in_one_line(root: Path, context: ToolContext) -> None:
+def test_a_binary_file_is_described_in_one_line(root: Path, context: ToolContext) -> None:
     (root / "a.bin").write_bytes(b"\0" * 12)
     reading = read_file(context, "a.bin")
     (part,) = reading.parts

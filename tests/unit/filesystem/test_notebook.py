@@ -1,4 +1,4 @@
-"""Notebooks as text."""
+"""Notebooks that are shown as text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tools.files.notebook_cells import MAX_NOTEBOOK_CHARS, MAX_OUTPUT_CHARS, ren
 pytestmark = pytest.mark.requirement("read.notebook")
 
 
-def rendered(*cells: dict[str, Any], **rest: Any) -> str:
-    text = render(json.dumps({"cells": cells, "metadata": {"language_info": {"name": "python"}}, **rest}).encode())
+def render_cells(*cells: dict[str, Any], **fields: Any) -> str:
+    text = render(json.dumps({"cells": cells, "metadata": {"language_info": {"name": "python"}}, **fields}).encode())
     assert text is not None
     return text
 
@@ -23,7 +23,7 @@ def code(source: str | list[str], *outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_cells_are_shown_with_kind_id_and_count() -> None:
-    text = rendered(code(["a = 1\n", "print(a)"]), {"cell_type": "markdown", "source": "# Title"})
+    text = render_cells(code(["a = 1\n", "print(a)"]), {"cell_type": "markdown", "source": "# Title"})
     assert text == (
         "Jupyter notebook: python, 2 cells\n"
         "\n--- Cell 1: code, id c1, execution 3 ---\n```python\na = 1\nprint(a)\n```\n"
@@ -33,50 +33,50 @@ def test_cells_are_shown_with_kind_id_and_count() -> None:
 
 def test_outputs_follow_their_cell_without_terminal_sequences() -> None:
     stream = {"output_type": "stream", "name": "stdout", "text": ["\x1b[31mred\x1b[0m\n", "plain\n"]}
-    text = rendered(code("x", stream))
+    text = render_cells(code("x", stream))
     assert "Output:\n```\nred\nplain\n```\n" in text
     assert "\x1b" not in text
 
 
-def test_what_an_output_has_written_over_is_not_shown() -> None:
+def test_output_that_was_overwritten_is_not_shown() -> None:
     pieces = [["  0%|  |\r"], " 50%|# |", "\r100%|##|\n"]
     outputs = [{"output_type": "stream", "name": "stderr", "text": piece} for piece in pieces]
     redrawn = {"output_type": "stream", "name": "stdout", "text": ["a 1\nb 1\n", "\x1b[2Aa 2\nb 2\n"]}
-    assert "Output:\n```\n100%|##|\na 2\nb 2\n```\n" in rendered(code("x", *outputs, redrawn))
+    assert "Output:\n```\n100%|##|\na 2\nb 2\n```\n" in render_cells(code("x", *outputs, redrawn))
 
 
 def test_errors_show_their_traceback() -> None:
     error = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[0;31mline 1\x1b[0m", "E: v"]}
-    assert "line 1\nE: v\n" in rendered(code("x", error))
+    assert "line 1\nE: v\n" in render_cells(code("x", error))
 
 
 def test_pictures_are_named_and_not_shown() -> None:
     data = {"image/png": "aGVsbG8=", "text/plain": ["<Figure>"]}
-    text = rendered(code("x", {"output_type": "display_data", "data": data}))
+    text = render_cells(code("x", {"output_type": "display_data", "data": data}))
     assert "<Figure>\n[image/png not shown]\n" in text
     assert "aGVsbG8" not in text
 
 
 def test_a_fence_in_a_cell_does_not_end_it() -> None:
-    text = rendered({"cell_type": "markdown", "source": "```\ncode\n```"})
+    text = render_cells({"cell_type": "markdown", "source": "```\ncode\n```"})
     assert "````markdown\n```\ncode\n```\n````\n" in text
 
 
-def test_long_outputs_are_cut_and_the_cut_is_told() -> None:
-    text = rendered(code("x", {"output_type": "stream", "text": "y" * (MAX_OUTPUT_CHARS + 5) + "\n"}))
+def test_long_outputs_are_cut_and_say_so() -> None:
+    text = render_cells(code("x", {"output_type": "stream", "text": "y" * (MAX_OUTPUT_CHARS + 5) + "\n"}))
     assert "y" * MAX_OUTPUT_CHARS in text
     assert "y" * (MAX_OUTPUT_CHARS + 1) not in text
     assert "6 more characters" in text
 
 
 def test_a_long_notebook_says_how_many_cells_are_left_out() -> None:
-    text = rendered(*[code("z" * 30_000) for _ in range(10)])
+    text = render_cells(*[code("z" * 30_000) for _ in range(10)])
     assert len(text) < MAX_NOTEBOOK_CHARS + 200
     assert "7 of 10 cells not shown]" in text
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"[]", b"{}", b'{"cells": 1}', b"[" * 100_000, b"\xff\xfe"])
-def test_what_is_no_notebook_is_not_rendered(data: bytes) -> None:
+def test_a_file_that_is_not_a_notebook_is_not_rendered(data: bytes) -> None:
     assert render(data) is None
 
 
@@ -92,4 +92,4 @@ DAMAGED: list[Any] = [
 
 @pytest.mark.parametrize("cell", DAMAGED)
 def test_damaged_cells_do_not_fail(cell: Any) -> None:
-    assert "Cell 1" in rendered(cell)
+    assert "Cell 1" in render_cells(cell)

@@ -1,4 +1,4 @@
-"""Lines that stand for text that a model left out."""
+"""Placeholder lines: they stand for text that a model left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.tables import each_of
 from tools.files.change.omitted_text import first_omission
 
-# As models write them
+# Placeholders as models write them
 OMISSIONS = """\
 // ... existing code ...
 // ...existing code...
@@ -85,12 +85,12 @@ dnl ... existing macros ...
 
 @pytest.mark.requirement("write.literal")
 @each_of("line", OMISSIONS)
-def test_a_line_that_stands_for_left_out_text_is_found_where_lines_go(line: str) -> None:
+def test_a_placeholder_is_found_where_lines_are_removed(line: str) -> None:
     old = "".join(f"line{number}();\n" for number in range(12))
     assert first_omission(f"import a\n{line}\n", old) == line.strip()
     assert first_omission(f"x();\n{line}\n", "b();\nc();\n", "a();\nb();\nc();\n") == line.strip()
-    assert first_omission(f"import a\n{line}\n", f"{old}{line}\n") is None, "the file has it"
-    assert first_omission(f"{old}{line}\n", old) is None, "nothing goes"
+    assert first_omission(f"import a\n{line}\n", f"{old}{line}\n") is None, "the file already has the line"
+    assert first_omission(f"{old}{line}\n", old) is None, "no line is removed"
 
 
 @pytest.mark.requirement("write.literal")
@@ -119,27 +119,27 @@ def test_a_line_that_stands_for_left_out_text_is_found_where_lines_go(line: str)
         "# ../existing/rest",
     ],
 )
-def test_a_line_that_only_resembles_one_is_not_found(line: str) -> None:
+def test_a_line_that_only_resembles_a_placeholder_is_not_found(line: str) -> None:
     assert first_omission(line, "x = 1\ny = 2\nz = 3\n") is None
 
 
 @pytest.mark.requirement("write.literal")
-def test_a_doubtful_line_counts_only_apart_from_comments_and_where_most_goes_or_most_at_its_place() -> None:
+def test_a_doubtful_placeholder_counts_only_outside_comments_and_where_most_lines_are_removed() -> None:
     old = "".join(f"line{number}();\n" for number in range(12))
     assert first_omission("// All are checked,\n// the rest of the lines\n", old) is None
     new = "".join(f"new{number}();\n" for number in range(12))
     assert first_omission(f"{new}\n// ...\n", old) is None
     assert first_omission(f"{new}\n// ... existing code ...\n", old) is not None
-    for kept in (2, 6, 9):
-        begun = "".join(old.splitlines(keepends=True)[:kept])
-        assert first_omission(f"{begun}// ...\n", old) == "// ..."
-        assert first_omission(f"{begun}// ...\nline11();\n", old) == (None if kept == 9 else "// ...")
-        assert first_omission(f"{begun}new();\n// rest of the code remains unchanged\n", old) is not None
-    assert first_omission(old.replace("line3();", "// ..."), old) is None, "one line for one"
+    for kept_lines in (2, 6, 9):
+        beginning = "".join(old.splitlines(keepends=True)[:kept_lines])
+        assert first_omission(f"{beginning}// ...\n", old) == "// ..."
+        assert first_omission(f"{beginning}// ...\nline11();\n", old) == (None if kept_lines == 9 else "// ...")
+        assert first_omission(f"{beginning}new();\n// rest of the code remains unchanged\n", old) is not None
+    assert first_omission(old.replace("line3();", "// ..."), old) is None, "only one line is replaced"
 
 
 @pytest.mark.requirement("write.literal")
-def test_a_heading_of_markdown_is_none_without_dots_or_brackets() -> None:
+def test_a_markdown_heading_without_dots_or_brackets_is_not_a_placeholder() -> None:
     old = "".join(f"line {number}\n" for number in range(12))
     for heading in ("# Existing code", "## Same", "### Rest unchanged"):
         assert first_omission(f"{heading}\n\nText.\n", old, path="a.md") is None

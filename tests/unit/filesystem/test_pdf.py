@@ -1,4 +1,4 @@
-"""PDF files as text, page by page, and as the file they are where there is no text to be had."""
+"""PDF files: shown as text, page by page, or sent as they are if they have no text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA = "pip install 'coretools-mcp[pdf]'"
 
 TWO_PAGES = document(lines("Hello", "World"), lines("Second page"))
 LONG = document(*[lines(*[f"page {page} line {line}" for line in range(1, 11)]) for page in range(1, 41)])
-"""40 pages, each with its marker, an empty line, ten lines, and an empty line."""
+"""40 pages. The text of each page is a marker, an empty line, ten lines and an empty line."""
 
 
 @pytest.mark.requirement("pdf.text")
@@ -38,7 +38,7 @@ def test_a_pdf_is_shown_as_the_text_of_its_pages(name: str, root: Path, context:
 
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("media", list(MediaHandling))
-def test_text_is_no_media_whatever_the_operator_wants_of_media(
+def test_the_text_of_a_pdf_does_not_depend_on_the_setting_for_media(
     media: MediaHandling, root: Path, context: ToolContext
 ) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
@@ -57,7 +57,7 @@ def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolConte
 
 
 @pytest.mark.requirement("pdf.text")
-def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
+def test_only_the_pages_that_are_shown_are_read_and_the_result_says_so(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     reading = read_file(context, "a.pdf", limit=20)
     assert "This is pages 1-2 of 40; request other pages with, for example, pages='3-'." in text_of(reading)
@@ -68,47 +68,49 @@ def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, contex
 def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     limits = Limits(read_lines=200, read_chars=3_000)
-    found: list[str] = []
+    text_lines: list[str] = []
     offset: int | None = 0
     while offset is not None:
         reading = read_file(context, "a.pdf", offset, limits=limits)
-        found += text_of(reading).partition(RULE)[2].splitlines()
+        text_lines += text_of(reading).partition(RULE)[2].splitlines()
         offset = reading.next_offset
-    whole = text_of(read_file(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
-    assert found == whole.splitlines()
-    assert whole.count("--- Page ") == 40
+    whole_text = text_of(read_file(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
+    assert text_lines == whole_text.splitlines()
+    assert whole_text.count("--- Page ") == 40
 
 
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize(
-    ("wanted", "first", "last"),
+    ("page_range", "first", "last"),
     one_in(2, [("39", 39, 39), ("3-5", 3, 5), ("39-", 39, 40), ("40-99", 40, 40), (" 3 - 4 ", 3, 4)]),
 )
-def test_single_pages_can_be_asked_for(wanted: str, first: int, last: int, root: Path, context: ToolContext) -> None:
+def test_single_pages_can_be_requested(
+    page_range: str, first: int, last: int, root: Path, context: ToolContext
+) -> None:
     (root / "a.pdf").write_bytes(LONG)
-    text = text_of(read_file(context, "a.pdf", pages=Pages.parse(wanted)))
+    text = text_of(read_file(context, "a.pdf", pages=Pages.parse(page_range)))
     assert text.startswith(f"--- Page {first} of 40 ---\n\npage {first} line 1\n")
     assert text.endswith(f"page {last} line 10\n")
     assert text.count("--- Page ") == last - first + 1
 
 
 @pytest.mark.requirement("pdf.text")
-@pytest.mark.parametrize("wanted", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
-def test_what_is_no_run_of_pages_is_refused(wanted: str) -> None:
+@pytest.mark.parametrize("page_range", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
+def test_an_invalid_range_of_pages_is_refused(page_range: str) -> None:
     with pytest.raises(InvalidToolParamsError, match="'pages' must look like"):
-        ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": wanted})
+        ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": page_range})
 
 
 @pytest.mark.requirement("pdf.text")
-def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
+def test_a_missing_page_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
-    with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as caught:
+    with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as error_info:
         read_file(context, "a.pdf", pages=Pages(3, 3))
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("pdf.no_text")
-def test_a_scanned_document_comes_as_the_file_it_is(root: Path, context: ToolContext) -> None:
+def test_a_scanned_document_is_sent_as_a_file(root: Path, context: ToolContext) -> None:
     data = document(b"", b"")
     (root / "a.pdf").write_bytes(data)
     reading = read_file(context, "a.pdf")
@@ -127,18 +129,18 @@ def test_pages_without_text_say_so_between_the_others(root: Path, context: ToolC
 
 @pytest.mark.requirement("pdf.no_text")
 @pytest.mark.parametrize(
-    ("media", "part"),
+    ("media", "part_type"),
     [(MediaHandling.INLINE, InlineDataPart), (MediaHandling.RESOURCE_LINK, FileDataPart), (MediaHandling.NOTICE, None)],
 )
 def test_without_the_extra_a_pdf_comes_as_media_and_the_extra_is_named(
-    media: MediaHandling, part: type | None, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+    media: MediaHandling, part_type: type | None, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pypdf", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "pypdf", None)  # as if pypdf were not installed
     (root / "a.pdf").write_bytes(TWO_PAGES)
     *parts, note = read_file(context, "a.pdf", media=media).parts
     assert isinstance(note, TextPart)
     assert EXTRA in note.text
-    assert [type(found) for found in parts if not isinstance(found, TextPart)] == ([part] if part else [])
+    assert [type(part) for part in parts if not isinstance(part, TextPart)] == ([part_type] if part_type else [])
 
 
 async def call(context: ToolContext, **arguments: object) -> ToolResult:
@@ -148,7 +150,7 @@ async def call(context: ToolContext, **arguments: object) -> ToolResult:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("pdf.text")
-async def test_a_person_and_a_program_are_told_of_the_pages(root: Path, context: ToolContext) -> None:
+async def test_the_display_and_the_facts_mention_the_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     result = await call(context, absolute_path=str(root / "a.pdf"), pages="2-3")
     assert result.return_display == "Read PDF as text: a.pdf"
@@ -164,7 +166,7 @@ async def test_a_pdf_among_several_files_is_text_under_its_name(root: Path, cont
     (root / "broken.pdf").write_bytes(b"%PDF-1.7\n")
     tool = ReadManyFilesTool()
     result = await tool.execute(tool.validate_tool_params({"paths": ["a.pdf", "b.txt", "broken.pdf"]}), context)
-    shown = "".join(part.text for part in package("read_many_files", result).parts if isinstance(part, TextPart))
-    assert f"--- {root / 'a.pdf'} ---\n\n--- Page 1 of 2 ---\n\nHello\n" in shown
+    text = "".join(part.text for part in package("read_many_files", result).parts if isinstance(part, TextPart))
+    assert f"--- {root / 'a.pdf'} ---\n\n--- Page 1 of 2 ---\n\nHello\n" in text
     assert result.facts["files"] == [str(root / "a.pdf"), str(root / "b.txt")]
     assert "damaged" in result.facts["skipped"][0]["reason"]

@@ -1,4 +1,4 @@
-"""The tool `read_file`: its parameters, refusals, facts and what it remembers."""
+"""The tool `read_file`: its parameters, its refusals, its facts, and what it remembers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def text_of(result: ToolResult) -> str:
 
 
 @pytest.fixture
-def twenty(root: Path) -> Path:
+def twenty_lines(root: Path) -> Path:
     path = root / "twenty.txt"
     path.write_text("".join(f"line {number}\n" for number in range(1, 21)))
     return path
 
 
 @pytest.mark.requirement("read.whole")
-async def test_a_small_file_is_read_raw_and_shown_to_nobody_twice(root: Path, context: ToolContext) -> None:
+async def test_a_small_file_is_read_raw_and_not_repeated_in_the_display(root: Path, context: ToolContext) -> None:
     path = root / "a.py"
     path.write_text("x = 1  \n")
     result = await call(context, absolute_path=str(path))
@@ -52,8 +52,8 @@ async def test_a_small_file_is_read_raw_and_shown_to_nobody_twice(root: Path, co
 
 @pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize("spelling", ["file_path", "path"])
-async def test_other_spellings_may_be_relative(spelling: str, twenty: Path, context: ToolContext) -> None:
-    assert text_of(await call(context, **{spelling: "twenty.txt"})) == twenty.read_text()
+async def test_other_spellings_may_be_relative(spelling: str, twenty_lines: Path, context: ToolContext) -> None:
+    assert text_of(await call(context, **{spelling: "twenty.txt"})) == twenty_lines.read_text()
 
 
 @pytest.mark.requirement("read.parameters")
@@ -64,15 +64,15 @@ async def test_the_published_path_must_be_absolute_and_name_a_file(path: str, co
 
 
 @pytest.mark.requirement("read.parameters")
-async def test_two_spellings_with_different_values_are_refused(twenty: Path, context: ToolContext) -> None:
-    assert await call(context, absolute_path=str(twenty), file_path=str(twenty))
+async def test_two_spellings_with_different_values_are_refused(twenty_lines: Path, context: ToolContext) -> None:
+    assert await call(context, absolute_path=str(twenty_lines), file_path=str(twenty_lines))
     with pytest.raises(InvalidToolParamsError, match="different values"):
-        await call(context, absolute_path=str(twenty), path="other.txt")
+        await call(context, absolute_path=str(twenty_lines), path="other.txt")
 
 
 @pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize(
-    ("given", "first", "last"),
+    ("arguments", "first", "last"),
     [
         ({"start_line": 6, "end_line": 8}, 6, 8),
         ({"start_line": "6", "end_line": "8"}, 6, 8),
@@ -85,9 +85,9 @@ async def test_two_spellings_with_different_values_are_refused(twenty: Path, con
     ],
 )
 async def test_lines_may_be_named_in_two_ways(
-    given: dict[str, Any], first: int, last: int, twenty: Path, context: ToolContext
+    arguments: dict[str, Any], first: int, last: int, twenty_lines: Path, context: ToolContext
 ) -> None:
-    result = await call(context, absolute_path=str(twenty), **given)
+    result = await call(context, absolute_path=str(twenty_lines), **arguments)
     assert text_of(result).startswith(f"Showing lines {first}-{last} of 20 total lines.")
     assert (result.facts["start"], result.facts["end"], result.facts["total"]) == (first, last, 20)
     assert str(result.return_display).startswith(f"Read lines {first}-{last} of 20 from twenty.txt")
@@ -95,7 +95,7 @@ async def test_lines_may_be_named_in_two_ways(
 
 @pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"limit": -1},
         {"offset": 1.5},
@@ -110,13 +110,15 @@ async def test_lines_may_be_named_in_two_ways(
         {"start_line": 5, "end_line": 6, "limit": 9},
     ],
 )
-async def test_lines_that_make_no_sense_are_refused(given: dict[str, Any], twenty: Path, context: ToolContext) -> None:
+async def test_lines_that_make_no_sense_are_refused(
+    arguments: dict[str, Any], twenty_lines: Path, context: ToolContext
+) -> None:
     with pytest.raises(InvalidToolParamsError):
-        await call(context, absolute_path=str(twenty), **given)
+        await call(context, absolute_path=str(twenty_lines), **arguments)
 
 
 @pytest.mark.requirement("read.errors")
-async def test_what_cannot_be_read_is_named_by_a_code(root: Path, context: ToolContext) -> None:
+async def test_an_unreadable_path_is_refused_with_a_code(root: Path, context: ToolContext) -> None:
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
     for path, code in (
@@ -124,10 +126,10 @@ async def test_what_cannot_be_read_is_named_by_a_code(root: Path, context: ToolC
         ("folder", ToolErrorType.TARGET_IS_DIRECTORY),
         ("pipe", ToolErrorType.READ_CONTENT_FAILURE),
     ):
-        with pytest.raises(ToolError) as caught:
+        with pytest.raises(ToolError) as error_info:
             await call(context, absolute_path=str(root / path))
-        assert caught.value.code is code
-        assert path in caught.value.message
+        assert error_info.value.code is code
+        assert path in error_info.value.message
 
 
 @pytest.mark.requirement("read.errors")
@@ -147,10 +149,10 @@ async def test_a_file_hidden_from_agents_is_not_read(name: str, path: str, root:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text("secret")
     (root / "other.txt").write_text("open")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await call(context, absolute_path=str(root / path))
-    assert caught.value.code is ToolErrorType.PATH_IGNORED
-    assert name in caught.value.message
+    assert error_info.value.code is ToolErrorType.PATH_IGNORED
+    assert name in error_info.value.message
     assert text_of(await call(context, absolute_path=str(root / "other.txt"))) == "open"
 
 
@@ -164,36 +166,36 @@ async def test_a_file_that_git_ignores_is_read(root: Path, context: ToolContext)
 
 
 @pytest.mark.requirement("read.facts")
-async def test_facts_say_what_a_program_needs_to_go_on(twenty: Path, context: ToolContext) -> None:
-    facts = (await call(context, absolute_path=str(twenty), limit=3)).facts
+async def test_facts_say_what_a_program_needs_to_go_on(twenty_lines: Path, context: ToolContext) -> None:
+    facts = (await call(context, absolute_path=str(twenty_lines), limit=3)).facts
     assert facts == {
-        "path": str(twenty),
+        "path": str(twenty_lines),
         "kind": "text",
         "start": 1,
         "end": 3,
         "total": 20,
         "encoding": "utf-8",
         "eol": "lf",
-        "sha256": hashlib.sha256(twenty.read_bytes()).hexdigest(),
+        "sha256": hashlib.sha256(twenty_lines.read_bytes()).hexdigest(),
         "truncated": True,
         "next_offset": 3,
     }
 
 
 @pytest.mark.requirement("read.facts")
-async def test_a_read_is_remembered_for_its_client(twenty: Path, context: ToolContext) -> None:
-    await call(context, absolute_path=str(twenty), limit=3)
+async def test_a_read_is_remembered_for_its_client(twenty_lines: Path, context: ToolContext) -> None:
+    await call(context, absolute_path=str(twenty_lines), limit=3)
     assert context.client.reads is not None
-    seen = context.client.reads.get(str(twenty))
-    assert seen is not None
-    assert seen.identity.size == twenty.stat().st_size
-    assert seen.sha256 == hashlib.sha256(twenty.read_bytes()).hexdigest()
+    seen_file = context.client.reads.get(str(twenty_lines))
+    assert seen_file is not None
+    assert seen_file.identity.size == twenty_lines.stat().st_size
+    assert seen_file.sha256 == hashlib.sha256(twenty_lines.read_bytes()).hexdigest()
 
 
 @pytest.mark.requirement("read.facts")
-async def test_a_client_that_cannot_be_told_from_others_can_read(twenty: Path, context: ToolContext) -> None:
+async def test_an_anonymous_client_can_read(twenty_lines: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(key=""))
-    assert text_of(await call(anonymous, absolute_path=str(twenty))) == twenty.read_text()
+    assert text_of(await call(anonymous, absolute_path=str(twenty_lines))) == twenty_lines.read_text()
 
 
 @pytest.mark.requirement("read.media")
@@ -207,7 +209,9 @@ async def test_media_come_as_data_with_a_display(root: Path, context: ToolContex
 
 
 @pytest.mark.requirement("pdf.text")
-async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root: Path, context: ToolContext) -> None:
+async def test_pages_of_a_pdf_without_text_cannot_be_selected_and_the_result_says_so(
+    root: Path, context: ToolContext
+) -> None:
     (root / "a.pdf").write_bytes(document(b""))
     path = str(root / "a.pdf")
     assert len(package("read_file", await call(context, absolute_path=path, pages="")).parts) == 2
@@ -218,7 +222,7 @@ async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root:
 
 @pytest.mark.requirement("read.facts")
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "description"),
     [
         ({}, "Read src/a.py"),
         ({"offset": 5, "limit": 3}, "Read src/a.py (lines 6-8)"),
@@ -228,11 +232,11 @@ async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root:
     ],
 )
 async def test_the_description_is_short_and_names_the_lines(
-    given: dict[str, Any], expected: str, root: Path, context: ToolContext
+    arguments: dict[str, Any], description: str, root: Path, context: ToolContext
 ) -> None:
     tool = ReadFileTool()
-    params = tool.validate_tool_params({"absolute_path": str(root / "src" / "a.py"), **given})
-    assert tool.get_description(params, context) == expected
+    params = tool.validate_tool_params({"absolute_path": str(root / "src" / "a.py"), **arguments})
+    assert tool.get_description(params, context) == description
 
 
 @pytest.mark.requirement("read.facts")
@@ -246,7 +250,7 @@ async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolC
 
 
 @pytest.mark.requirement("read.whole")
-async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
+async def test_the_schema_has_absolute_path_and_no_other_spelling() -> None:
     tool = ReadFileTool()
     assert tool.parameter_schema["required"] == ["absolute_path"]
     assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit", "pages", "chars"}
@@ -256,7 +260,7 @@ async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> No
 
 
 @pytest.mark.requirement("read.whole")
-async def test_of_an_empty_file_is_told_that_it_is_empty(root: Path, context: ToolContext) -> None:
+async def test_the_result_says_that_a_file_is_empty(root: Path, context: ToolContext) -> None:
     for content in (b"", b"\xef\xbb\xbf"):
         (root / "a.txt").write_bytes(content)
         (part,) = package("read_file", await call(context, absolute_path=str(root / "a.txt"))).parts

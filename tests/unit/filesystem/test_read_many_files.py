@@ -1,4 +1,4 @@
-"""`read_many_files`: which files are read, in which form, and what becomes of the rest."""
+"""`read_many_files`: which files it reads, in which form, and what it reports about the others."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ pytestmark = pytest.mark.anyio
 
 
 def pdf() -> bytes:
-    """The smallest document: one page without a word on it."""
+    """Return the smallest document: one empty page."""
     objects = (
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>",
     )
     body = b"%PDF-1.4\n"
-    places: list[int] = []
+    offsets: list[int] = []
     for number, item in enumerate(objects, 1):
-        places.append(len(body))
+        offsets.append(len(body))
         body += b"%d 0 obj %s endobj\n" % (number, item)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     trailer = b"trailer << /Size 4 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(body)
     return body + b"xref\n0 4\n0000000000 65535 f \n" + table + trailer
 
@@ -57,7 +57,7 @@ async def run(context: ToolContext, *paths: str, **arguments: Any) -> ToolResult
 
 
 async def read(context: ToolContext, *paths: str, **arguments: Any) -> list[str]:
-    """The files that were read, relative to the first root."""
+    """Return the files that were read, relative to the first root."""
     result = await run(context, *paths, **arguments)
     return [os.path.relpath(path, context.workspace.first_root) for path in result.facts["files"]]
 
@@ -68,12 +68,12 @@ def parts(result: ToolResult) -> list[Part | str]:
 
 
 def texts(result: ToolResult) -> list[str]:
-    plain = (part.text if isinstance(part, TextPart) else part for part in parts(result))
-    return [part for part in plain if isinstance(part, str)]
+    part_texts = (part.text if isinstance(part, TextPart) else part for part in parts(result))
+    return [part for part in part_texts if isinstance(part, str)]
 
 
 def reasons(result: ToolResult) -> dict[str, str]:
-    return {skipped["path"]: skipped["reason"] for skipped in result.facts["skipped"]}
+    return {entry["path"]: entry["reason"] for entry in result.facts["skipped"]}
 
 
 @pytest.mark.requirement("many.text")
@@ -91,7 +91,7 @@ async def test_each_text_has_a_separator_and_the_end_is_marked(root: Path, conte
 
 @pytest.mark.requirement("many.paths")
 @pytest.mark.parametrize(
-    ("paths", "expected"),
+    ("paths", "files"),
     [
         (["a.py"], ["a.py"]),
         (["src/**/*.py"], ["src/b.py", "src/deep/c.py"]),
@@ -104,13 +104,13 @@ async def test_each_text_has_a_separator_and_the_end_is_marked(root: Path, conte
     ],
 )
 async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
-    root: Path, context: ToolContext, paths: list[str], expected: list[str]
+    root: Path, context: ToolContext, paths: list[str], files: list[str]
 ) -> None:
     names = ["a.py", "src/b.py", "src/deep/c.py", "src/d.md", "app/[id]/(x).ts", "my file.txt"]
     make(root, dict.fromkeys(names, "text"))
-    assert await read(context, *paths) == sorted(expected)
-    absolute = [str(root / path) for path in paths]
-    assert await read(context, *absolute) == sorted(expected)
+    assert await read(context, *paths) == sorted(files)
+    absolute_paths = [str(root / path) for path in paths]
+    assert await read(context, *absolute_paths) == sorted(files)
 
 
 @pytest.mark.requirement("many.paths")
@@ -124,7 +124,7 @@ async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
         {"paths": "*.txt"},
     ],
 )
-async def test_include_and_single_strings_are_taken_for_paths(
+async def test_include_and_single_strings_are_accepted_as_paths(
     root: Path, context: ToolContext, arguments: dict[str, Any]
 ) -> None:
     make(root, {"a.txt": "a", "b.txt": "b"})
@@ -152,7 +152,9 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("many.skipped")
-async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path: Path, context: ToolContext) -> None:
+async def test_files_outside_the_workspace_are_skipped_with_the_reason(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
     make(tmp_path, {"secret.txt": "secret"})
     make(root, {"a.txt": "a"})
     (root / "link.txt").symlink_to(tmp_path / "secret.txt")
@@ -165,7 +167,7 @@ async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path
 
 
 @pytest.mark.requirement("many.none")
-async def test_nothing_found_is_told_with_what_was_missing(root: Path, context: ToolContext) -> None:
+async def test_a_result_without_files_names_the_missing_paths(root: Path, context: ToolContext) -> None:
     result = await run(context, "missing.txt", "*.nothing")
     assert result.error is None
     assert texts(result)[0] == "No matching files were found, or all of them were skipped."
@@ -207,27 +209,27 @@ async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_n
     assert await read(context, "a.log") == ["a.log"]
     assert await read(context, "*.log", file_filtering_options={"respect_git_ignore": False}) == ["a.log"]
     assert await read(context, "*.log", respect_git_ignore=False) == ["a.log"]
-    named = await run(context, "c.key")
-    assert reasons(named) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
-    found = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
-    assert reasons(found) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
-    loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
-    assert await read(loose, "*.key") == ["c.key"]
+    named_result = await run(context, "c.key")
+    assert reasons(named_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    glob_result = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
+    assert reasons(glob_result) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    permissive_context = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
+    assert await read(permissive_context, "*.key") == ["c.key"]
 
 
 @pytest.mark.requirement("many.media")
 @pytest.mark.parametrize("path", ["pic.png", "*.png", "**/*.PNG", "sub/other.png"])
-async def test_pictures_are_given_where_they_are_asked_for(root: Path, context: ToolContext, path: str) -> None:
+async def test_pictures_are_sent_if_they_are_requested(root: Path, context: ToolContext, path: str) -> None:
     make(root, {"pic.png": png(), "sub/other.png": png()})
     result = await run(context, path)
-    first = parts(result)[0]
-    assert isinstance(first, InlineDataPart)
-    assert first.mime_type == "image/png"
-    assert first.data == png()
+    first_part = parts(result)[0]
+    assert isinstance(first_part, InlineDataPart)
+    assert first_part.mime_type == "image/png"
+    assert first_part.data == png()
 
 
 @pytest.mark.requirement("many.media")
-async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path, context: ToolContext) -> None:
+async def test_media_and_binary_files_that_only_a_glob_found_are_skipped(root: Path, context: ToolContext) -> None:
     make(root, {"pic.png": png(), "doc.pdf": PDF, "blob.dump": b"\0\1\2", "a.txt": "a"})
     result = await run(context, "**")
     assert result.facts["files"] == [str(root / "a.txt")]
@@ -236,8 +238,8 @@ async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path
         str(root / "doc.pdf"): "pdf file; name it, or its extension, to read it",
         str(root / "pic.png"): "image file; name it, or its extension, to read it",
     }
-    asked = await run(context, "**/*", "*.pdf")
-    assert str(root / "doc.pdf") in asked.facts["files"]
+    result = await run(context, "**/*", "*.pdf")
+    assert str(root / "doc.pdf") in result.facts["files"]
 
 
 @pytest.mark.requirement("many.media")
@@ -254,8 +256,8 @@ async def test_pictures_have_a_budget_of_their_own(
 @pytest.mark.requirement("many.budget")
 async def test_files_beyond_the_number_are_listed_by_name_and_size(root: Path, context: ToolContext) -> None:
     make(root, {f"{number}.txt": "x" * number for number in range(5)})
-    few = replace(context, limits=Limits(read_many_files=2))
-    result = await run(few, "*.txt")
+    limited_context = replace(context, limits=Limits(read_many_files=2))
+    result = await run(limited_context, "*.txt")
     assert len(result.facts["files"]) == 2
     assert result.facts["not_read"] == [str(root / f"{number}.txt") for number in (2, 3, 4)]
     notes = texts(result)[-2]
@@ -298,13 +300,13 @@ async def test_one_file_that_cannot_be_read_does_not_stop_the_rest(root: Path, c
 
 @pytest.mark.requirement("many.paths")
 async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolContext) -> None:
-    second = tmp_path / "second"
+    second_root = tmp_path / "second"
     make(root, {"a.txt": "a"})
-    make(second, {"b.txt": "b", "sub/c.txt": "c"})
-    both = replace(context, workspace=Workspace([str(root), str(second)]))
-    result = await run(both, "*.txt", "sub/c.txt")
-    expected = sorted([str(root / "a.txt"), str(second / "b.txt"), str(second / "sub" / "c.txt")])
-    assert result.facts["files"] == expected
+    make(second_root, {"b.txt": "b", "sub/c.txt": "c"})
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    result = await run(two_roots, "*.txt", "sub/c.txt")
+    files = sorted([str(root / "a.txt"), str(second_root / "b.txt"), str(second_root / "sub" / "c.txt")])
+    assert result.facts["files"] == files
     assert reasons(result) == {}
 
 
@@ -321,9 +323,9 @@ async def test_a_cancelled_call_stops(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     signal = AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await run(replace(context, signal=signal), "a.txt")
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.requirement("many.text")
@@ -339,46 +341,46 @@ async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolCo
     make(
         root, {"README.md": "x", "src/Deep/ReadMe.md": "x", "dist/README.md": "x", "other/README.md": "x", "sub/a": "a"}
     )
-    expected = {
+    real_paths = {
         "readme.MD": "README.md",
         "SRC/deep/readme.md": "src/Deep/ReadMe.md",
         "dist/Readme.md": "dist/README.md",
     }
-    assert await read(context, path) == [expected.get(path, "README.md")]
-    assert await read(context, str(root / path)) == [expected.get(path, "README.md")]
+    assert await read(context, path) == [real_paths.get(path, "README.md")]
+    assert await read(context, str(root / path)) == [real_paths.get(path, "README.md")]
 
 
 @pytest.mark.requirement("many.none")
-async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolContext) -> None:
+async def test_many_missing_paths_are_reported_as_missing(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
-    missing = [f"{number}.txt" for number in range(400)]
-    result = await run(context, *missing, "a.txt")
+    missing_paths = [f"{number}.txt" for number in range(400)]
+    result = await run(context, *missing_paths, "a.txt")
     assert result.facts["files"] == [str(root / "a.txt")]
-    assert reasons(result) == dict.fromkeys(missing[:100], "does not exist")
+    assert reasons(result) == dict.fromkeys(missing_paths[:100], "does not exist")
     assert "[400 entries skipped:" in texts(result)[-2]
     assert "- and 380 more" in texts(result)[-2]
 
 
 @pytest.mark.requirement("many.paths")
-async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
+async def test_the_error_for_too_many_globs_is_about_their_number(root: Path, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError) as error_info:
         await run(context, *(f"{number}*.txt" for number in range(300)))
-    assert "there are too many globs" in caught.value.message
-    assert "braces" not in caught.value.message
-    with pytest.raises(InvalidToolParamsError) as caught:
+    assert "there are too many globs" in error_info.value.message
+    assert "braces" not in error_info.value.message
+    with pytest.raises(InvalidToolParamsError) as error_info:
         await run(context, "a.txt", "{1..300}.txt")
-    assert "'{1..300}.txt' cannot be used: its braces expand to more" in caught.value.message
+    assert "'{1..300}.txt' cannot be used: its braces expand to more" in error_info.value.message
 
 
 @pytest.mark.requirement("many.none")
-async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, context: ToolContext) -> None:
-    long = "/".join(["n" * 200] * 4)
-    make(root, {f"{long}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
+async def test_long_names_and_reasons_are_cut_in_the_result(root: Path, context: ToolContext) -> None:
+    long_folder = "/".join(["n" * 200] * 4)
+    make(root, {f"{long_folder}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
     result = await run(context, "**")
     assert len(texts(result)[-2]) < 10_000
     assert len(str(result.facts)) < 50_000
     assert len(str(result.return_display)) < 4_000
-    make(root, {f"{long}/{number:03d}.txt": "x" for number in range(200)})
+    make(root, {f"{long_folder}/{number:03d}.txt": "x" for number in range(200)})
     result = await run(replace(context, limits=Limits(read_many_files=2)), "**/*.txt")
     assert "[199 more files not read" in texts(result)[-2]
     assert len(texts(result)[-2]) < 12_000
@@ -386,34 +388,36 @@ async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, contex
 
 
 @pytest.mark.requirement("many.budget")
-async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolContext) -> None:
+async def test_a_call_that_ran_out_of_time_says_so(root: Path, context: ToolContext) -> None:
     make(root, {f"{number}.txt": "x" for number in range(3)})
     tool = ReadManyFilesTool()
     tool.seconds = 0.0
-    named = [f"{number}.txt" for number in range(3)]
-    result = await tool.execute(tool.validate_tool_params({"paths": named}), context)
+    paths = [f"{number}.txt" for number in range(3)]
+    result = await tool.execute(tool.validate_tool_params({"paths": paths}), context)
     assert result.facts["files"] == []
     assert result.facts["partial"]
     assert "time limit" in texts(result)[-1]
 
 
 @pytest.mark.requirement("many.skipped")
-async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
+async def test_a_pipe_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
     os.mkfifo(root / "pipe")
     result = await run(context, "pipe", str(root / "pipe"))
     assert reasons(result) == {"pipe": "not a regular file", str(root / "pipe"): "not a regular file"}
 
 
 @pytest.mark.requirement("many.skipped")
-@pytest.mark.parametrize("named", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
-async def test_a_hidden_folder_is_not_read_however_it_is_named(named: str, root: Path, context: ToolContext) -> None:
+@pytest.mark.parametrize("path_pattern", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
+async def test_a_hidden_folder_is_not_read_however_it_is_named(
+    path_pattern: str, root: Path, context: ToolContext
+) -> None:
     (root / "hid" / "deep").mkdir(parents=True)
     for path in ("hid/a.txt", "hid/deep/b.txt"):
         (root / path).write_text("SECRET")
     (root / "link").symlink_to("hid")
     (root / ".qwenignore").write_text("hid/\n")
     tool = ReadManyFilesTool()
-    params = tool.validate_tool_params({"paths": [named.format(root=root)]})
+    params = tool.validate_tool_params({"paths": [path_pattern.format(root=root)]})
     result = await tool.execute(params, context)
     assert "SECRET" not in str(result.llm_content)
     assert result.facts["files"] == []

@@ -1,4 +1,4 @@
-"""Reading one opened file: what is shown, what is left out, and what is told about it."""
+"""Reading one opened file: what is shown, what is left out, and what the header says about it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_explicit_limit_may_exceed_the_default_but_not_the_characters(root: P
 
 
 @pytest.mark.requirement("read.budget")
-def test_a_line_that_was_cut_is_told(root: Path, context: ToolContext) -> None:
+def test_a_line_that_was_cut_is_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x" * 2500 + "\nshort\n")
     reading = read_file(context, "a.txt")
     assert reading.shortened
@@ -126,7 +126,9 @@ def test_a_line_that_was_cut_is_told(root: Path, context: ToolContext) -> None:
         (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
     ],
 )
-def test_the_mark_is_no_part_of_the_text(mark: bytes, codec: str, name: str, root: Path, context: ToolContext) -> None:
+def test_the_byte_order_mark_is_not_part_of_the_text(
+    mark: bytes, codec: str, name: str, root: Path, context: ToolContext
+) -> None:
     (root / "a.txt").write_bytes(mark + "Ünï\r\n世界\r\n".encode(codec))
     reading = read_file(context, "a.txt")
     assert text_of(reading) == "Ünï\r\n世界\r\n"
@@ -135,7 +137,7 @@ def test_the_mark_is_no_part_of_the_text(mark: bytes, codec: str, name: str, roo
 
 
 @pytest.mark.requirement("read.encodings")
-def test_what_cannot_be_decoded_is_marked_and_told(root: Path, context: ToolContext) -> None:
+def test_bytes_that_cannot_be_decoded_are_marked_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("Grüße, 世界\n".encode() + b"caf\xe9\n")
     reading = read_file(context, "a.txt")
     header, _, body = text_of(reading).partition(RULE)
@@ -170,7 +172,7 @@ def test_a_notebook_is_rendered_and_can_be_paged(root: Path, context: ToolContex
 
 
 @pytest.mark.requirement("read.notebook")
-def test_a_notebook_that_is_none_is_shown_as_the_text_it_is(root: Path, context: ToolContext) -> None:
+def test_an_invalid_notebook_is_shown_as_text(root: Path, context: ToolContext) -> None:
     (root / "a.ipynb").write_text("{broken")
     assert text_of(read_file(context, "a.ipynb")) == "{broken"
 
@@ -183,8 +185,8 @@ def test_a_large_file_is_read_from_its_middle_without_a_digest(root: Path, conte
     reading = read_file(context, "a.log", count - 2)
     assert (reading.start, reading.end, reading.total) == (count - 1, count, count)
     assert (reading.encoding, reading.eol, reading.sha256) == ("utf-8-bom", "lf", None)
-    first = read_file(context, "a.log", 0, 1)
-    assert text_of(first).endswith(f"{RULE}{'x' * 999}")
+    first_line = read_file(context, "a.log", 0, 1)
+    assert text_of(first_line).endswith(f"{RULE}{'x' * 999}")
 
 
 @pytest.mark.requirement("read.large")
@@ -201,20 +203,20 @@ def test_very_large_utf_16_is_refused_with_a_way_out(root: Path, context: ToolCo
     path.write_bytes(codecs.BOM_UTF16_LE + "a\n".encode("utf-16-le"))
     with path.open("r+b") as stream:
         stream.truncate(MAX_WIDE_BYTES + 2)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         read_file(context, "a.txt")
-    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
-    assert "iconv" in caught.value.message
+    assert error_info.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert "iconv" in error_info.value.message
 
 
 @pytest.mark.requirement("read.notebook")
 def test_a_notebook_keeps_to_the_limits_of_any_text(root: Path, context: ToolContext) -> None:
     cell = {"cell_type": "markdown", "source": [f"line {number}\n" for number in range(500)]}
     (root / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
-    whole = text_of(read_file(context, "a.ipynb"))
+    whole_text = text_of(read_file(context, "a.ipynb"))
     by_chars = read_file(context, "a.ipynb", limits=Limits(read_chars=1_000))
     assert by_chars.truncated
     assert by_chars.chars <= 1_000
     by_lines = read_file(context, "a.ipynb", limits=Limits(read_lines=10))
     assert (by_lines.start, by_lines.end, by_lines.next_offset) == (1, 10, 10)
-    assert text_of(by_lines).partition(RULE)[2] == "\n".join(whole.split("\n")[:10])
+    assert text_of(by_lines).partition(RULE)[2] == "\n".join(whole_text.split("\n")[:10])

@@ -1,4 +1,4 @@
-"""What is read on the event loop: only what the kernel promises not to wait for."""
+"""Reads on the event loop: only files that the kernel can deliver without waiting."""
 
 from __future__ import annotations
 
@@ -18,40 +18,44 @@ from tools.files.workspace import Workspace
 
 pytestmark = [
     pytest.mark.requirement("read.from_memory"),
-    pytest.mark.skipif(sys.platform != "linux", reason="the system calls are Linux's"),
+    pytest.mark.skipif(sys.platform != "linux", reason="these system calls exist only on Linux"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try the kernel's cache always, even right after a miss."""
     monkeypatch.setattr(path_opener, "PAUSE_SECONDS", 0.0)
-    by_kernel = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
-    if by_kernel is not None:
-        monkeypatch.setattr(by_kernel, "memory_pause", 0.0)  # others may have been refused just now
+    kernel_opener = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
+    if kernel_opener is not None:
+        monkeypatch.setattr(kernel_opener, "memory_pause", 0.0)  # another test may have missed the cache just now
 
 
-def head_of(path: Path) -> Callable[[], bytes]:
-    def work() -> bytes:
-        with open_regular(str(path)) as opened:
-            return opened.head(1000)
+def reader_of(path: Path) -> Callable[[], bytes]:
+    """Return a function that reads the beginning of a file."""
 
-    return work
+    def read_head() -> bytes:
+        with open_regular(str(path)) as file:
+            return file.head(1000)
+
+    return read_head
 
 
-def written(path: Path, content: bytes = b"text\n") -> Path:
+def write_known(path: Path, content: bytes = b"text\n") -> Path:
+    """Write a file, and read it once so that the kind of its file system is known."""
     path.write_bytes(content)
-    head_of(path)()  # from now on it is known what kind of file system this is
+    reader_of(path)()
     return path
 
 
 def is_local(path: Path) -> bool:
-    """Whether these tests run where files are read from memory at all."""
-    by_kernel = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
-    return by_kernel is not None and by_kernel._is_local.get(path.stat().st_dev, False)  # pyright: ignore[reportPrivateUsage]
+    """Return whether the file system of this path is one on which files are read from memory."""
+    kernel_opener = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
+    return kernel_opener is not None and kernel_opener._is_local.get(path.stat().st_dev, False)  # pyright: ignore[reportPrivateUsage]
 
 
-def without_waiting(path: Path) -> bytes | None:
-    """What the kernel gives at once, asked directly; `None` where it is not asked."""
+def kernel_answer(path: Path) -> bytes | None:
+    """Return what the kernel delivers without waiting, or `None` if it would wait or must not be asked."""
     buffer = bytearray(5)
     if not is_local(path):
         return None
@@ -63,56 +67,56 @@ def without_waiting(path: Path) -> bytes | None:
 
 
 def test_a_small_file_is_read_at_once_if_it_is_in_memory_and_left_to_a_thread_if_not(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt")
-    assert from_memory(head_of(path)) == without_waiting(path)
+    path = write_known(tmp_path / "a.txt")
+    assert from_memory(reader_of(path)) == kernel_answer(path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    found = from_memory(head_of(path))
-    assert found == without_waiting(path) or found is None
-    assert head_of(path)() == b"text\n"
-    assert from_memory(head_of(path)) == without_waiting(path)
+    content = from_memory(reader_of(path))
+    assert content == kernel_answer(path) or content is None
+    assert reader_of(path)() == b"text\n"
+    assert from_memory(reader_of(path)) == kernel_answer(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * (path_opener.MEMORY_BYTES + 1)])
 def test_empty_and_larger_files_are_left_to_a_thread(tmp_path: Path, content: bytes) -> None:
-    assert from_memory(head_of(written(tmp_path / "a.txt", content))) is None
+    assert from_memory(reader_of(write_known(tmp_path / "a.txt", content))) is None
 
 
-def test_files_that_the_kernel_makes_up_are_left_to_a_thread() -> None:
+def test_files_that_the_kernel_generates_are_left_to_a_thread() -> None:
     path = Path("/proc/meminfo")
-    head_of(path)()
-    assert from_memory(head_of(path)) is None
+    reader_of(path)()
+    assert from_memory(reader_of(path)) is None
 
 
-def test_what_is_no_regular_file_is_not_opened_from_memory(tmp_path: Path) -> None:
-    written(tmp_path / "a.txt")
+def test_a_pipe_is_not_opened_from_memory(tmp_path: Path) -> None:
+    write_known(tmp_path / "a.txt")
     os.mkfifo(tmp_path / "pipe")
-    assert from_memory(head_of(tmp_path / "pipe")) is None
+    assert from_memory(reader_of(tmp_path / "pipe")) is None
     with pytest.raises(path_opener.NotRegularError):
-        head_of(tmp_path / "pipe")()
+        reader_of(tmp_path / "pipe")()
 
 
 @pytest.mark.parametrize("kind", [0x794C7630, 0x01021994, 0x65735546, 0x6969])
-def test_overlays_and_what_others_keep_are_not_asked_on_the_event_loop(
+def test_overlay_tmpfs_fuse_and_nfs_files_are_not_read_on_the_event_loop(
     tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"text\n")
-    by_kernel = vars(path_opener)["_KernelOpener"]()
+    kernel_opener = vars(path_opener)["_KernelOpener"]()
 
-    def told(_: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
+    def report_kind(_: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
         struct.pack_into("@l", buffer, 0, kind)
         return 0
 
-    monkeypatch.setattr(by_kernel, "_fstatfs", told)
-    monkeypatch.setattr(path_opener, "_kernel_opener", lambda: by_kernel)
-    head_of(path)()
-    assert from_memory(head_of(path)) is None
+    monkeypatch.setattr(kernel_opener, "_fstatfs", report_kind)
+    monkeypatch.setattr(path_opener, "_kernel_opener", lambda: kernel_opener)
+    reader_of(path)()
+    assert from_memory(reader_of(path)) is None
 
 
 def test_a_name_with_a_link_in_it_is_left_to_a_thread(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt")
+    path = write_known(tmp_path / "a.txt")
     (tmp_path / "link").symlink_to(path)
     workspace = Workspace((str(tmp_path),))
     location = workspace.locate(str(path))
@@ -122,18 +126,18 @@ def test_a_name_with_a_link_in_it_is_left_to_a_thread(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listing", [path_opener.Folder.entries, path_opener.Folder.names])
 def test_no_folder_is_listed_from_memory(tmp_path: Path, listing: Callable[[path_opener.Folder], object]) -> None:
-    written(tmp_path / "a.txt")
+    write_known(tmp_path / "a.txt")
 
-    def work() -> object:
+    def list_folder() -> object:
         with path_opener.open_folder(str(tmp_path)) as folder:
             return listing(folder)
 
-    assert work()
-    assert from_memory(work) is None
+    assert list_folder()
+    assert from_memory(list_folder) is None
 
 
-def test_after_a_failure_others_may_wait_again(tmp_path: Path) -> None:
-    written(tmp_path / "a.txt")
+def test_reads_may_block_again_after_a_failure(tmp_path: Path) -> None:
+    write_known(tmp_path / "a.txt")
 
     def fail() -> None:
         raise ToolError(ToolErrorType.FILE_NOT_FOUND, "nothing")

@@ -1,4 +1,4 @@
-"""ripgrep as a process: what it obeys, that it ends, and that anyone who it has started ends with it."""
+"""ripgrep as a process: which settings it ignores, and that it ends together with every process that it started."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ def deadline(seconds: float = 30.0) -> Deadline:
     return Deadline(AbortSignal(), seconds)
 
 
-def script(folder: Path, text: str) -> str:
-    """A ripgrep that does something else."""
+def write_ripgrep(folder: Path, text: str) -> str:
+    """Write a shell script to use as ripgrep, and return its path."""
     program = folder / "rg"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
     return str(program)
 
 
-def found(program: str, root: Path, pattern: str) -> list[tuple[str, list[int]]]:
+def matches_of(program: str, root: Path, pattern: str) -> list[tuple[str, list[int]]]:
+    """Return the path and the line numbers of each match."""
     query = Query(pattern, fixed=False, ignore_case=False)
     return sorted(
         (match.path, list(match.lines)) for match in Ripgrep(program, deadline()).matches(query, str(root), ())
@@ -63,22 +64,22 @@ def test_ripgrep_obeys_no_configuration_of_the_environment(
     (root / "a.txt").write_text("foo\nbar\n")
     for name in (".ignore", ".rgignore"):
         (root / name).write_text("*.txt\n")
-    assert found(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
+    assert matches_of(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
 
 
 @pytest.mark.requirement("grep.no_options")
-def test_nothing_that_ripgrep_quotes_of_an_ignore_file_behind_a_link_is_passed_on(
+def test_lines_of_a_linked_ignore_file_that_ripgrep_quotes_are_not_passed_on(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "secret").write_text("pass{word-4711\n[z-a]\n")
     (root / ".git").mkdir()
     (root / ".gitignore").symlink_to(tmp_path / "secret")
     (root / "a.txt").write_text("foo\n")
-    assert found(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
-    loud = script(tmp_path, f'exec {REAL_RIPGREP} --messages "$@"')
-    assert found(loud, root, "foo") == [("a.txt", [1])]
+    assert matches_of(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
+    verbose_ripgrep = write_ripgrep(tmp_path, f'exec {REAL_RIPGREP} --messages "$@"')
+    assert matches_of(verbose_ripgrep, root, "foo") == [("a.txt", [1])]
     query = Query("(", fixed=False, ignore_case=False)
-    assert Ripgrep(loud, deadline()).refusal(query) == "unclosed group"
+    assert Ripgrep(verbose_ripgrep, deadline()).refusal(query) == "unclosed group"
     assert "word-4711" not in caplog.text
 
 
@@ -88,7 +89,7 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
         timer = threading.Timer(0.2, limit.signal.abort)
         timer.start()
         with Child(ENDLESS, str(root), limit) as child:
-            assert child.read() == b"", "it ends only because it is killed"
+            assert child.read() == b"", "the child ends only because it is killed"
             assert child.was_killed
         timer.cancel()
         assert not is_running(child.pid)
@@ -97,42 +98,44 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
-def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: bool) -> None:
+def test_processes_that_a_program_started_end_with_it(root: Path, ends_by_itself: bool) -> None:
     command = f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"
     with Child(["/bin/sh", "-c", command], str(root), deadline()) as child:
-        started = int(child.read())
+        sleep_pid = int(child.read())
         if ends_by_itself:
             assert child.read() == b""
     assert not is_running(child.pid)
-    wait_until(lambda: not is_running(started))
+    wait_until(lambda: not is_running(sleep_pid))
 
 
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
-def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(root: Path, tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    text = f"setsid sh -c 'echo $$ >{left}.new && mv {left}.new {left} && exec sleep 300' &\n"
-    text += f"while [ ! -e {left} ]; do :; done\nexit 0"
+def test_a_process_that_keeps_the_output_of_an_ended_program_open_is_not_waited_for(root: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "left"
+    text = f"setsid sh -c 'echo $$ >{pid_file}.new && mv {pid_file}.new {pid_file} && exec sleep 300' &\n"
+    text += f"while [ ! -e {pid_file} ]; do :; done\nexit 0"
     try:
-        with pytest.raises(ToolError) as caught:
-            found(script(tmp_path, text), root, "foo")
-        assert caught.value.code is ToolErrorType.GREP_EXECUTION_ERROR
-        os.kill(int(left.read_text()), 0)  # it still runs, out of reach
+        with pytest.raises(ToolError) as error_info:
+            matches_of(write_ripgrep(tmp_path, text), root, "foo")
+        assert error_info.value.code is ToolErrorType.GREP_EXECUTION_ERROR
+        os.kill(int(pid_file.read_text()), 0)  # still running, in a session of its own
     finally:
         with suppress(ProcessLookupError):
-            os.kill(int(left.read_text()), signal.SIGKILL)
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
 def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: Path) -> None:
-    program = script(tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:1:\\n./b\\0001:1:\\n'; exec sleep 300")
+    program = write_ripgrep(
+        tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:1:\\n./b\\0001:1:\\n'; exec sleep 300"
+    )
     query = Query("foo", fixed=False, ignore_case=False)
     with closing(Ripgrep(program, deadline()).matches(query, str(root), ())) as matches:
         assert next(matches).path == "a"
-        number = int((tmp_path / "pid").read_text())
-        assert is_running(number)
-    assert not is_running(number)
+        pid = int((tmp_path / "pid").read_text())
+        assert is_running(pid)
+    assert not is_running(pid)
 
 
 OWNER = """
@@ -145,9 +148,9 @@ with Child(["/bin/sh", "-c", "sleep 300 & echo $!; sleep 300"], "/", Deadline(Ab
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends by itself, later")
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems, the child ends later, by itself")
 @pytest.mark.requirement("grep.cancelled")
-def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
+def test_a_child_ends_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, cwd=PROJECT) as owner:
         assert owner.stdout is not None
         pids = list(map(int, owner.stdout.readline().split()))
@@ -158,12 +161,12 @@ def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
 
 @pytest.fixture
 def endless_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[], list[int]]:
-    """A ripgrep that finds one line and goes on for ever; gives those that run."""
+    """Install a ripgrep that finds one line and never ends. Return a function that lists its processes."""
     (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin", "printf './a.txt\\0001:1:\\n./z.txt\\000'; exec /bin/sleep 300")
+    write_ripgrep(tmp_path / "bin", "printf './a.txt\\0001:1:\\n./z.txt\\000'; exec /bin/sleep 300")
     no_ripgrep.setenv("PATH", str(tmp_path / "bin"))
-    others = frozenset(children_of(os.getpid()))
-    return lambda: [pid for pid in children_of(os.getpid()) if pid not in others and is_running(pid)]
+    other_children = frozenset(children_of(os.getpid()))
+    return lambda: [pid for pid in children_of(os.getpid()) if pid not in other_children and is_running(pid)]
 
 
 @needs_proc
@@ -188,20 +191,20 @@ async def test_cancelling_a_search_ends_it_with_a_typed_error(
     root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
 ) -> None:
     (root / "a.txt").write_text("foo\n")
-    abort = AbortSignal()
-    timer = threading.Timer(0.2, abort.abort)
+    abort_signal = AbortSignal()
+    timer = threading.Timer(0.2, abort_signal.abort)
     timer.start()
     tool = GrepTool()
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(tool.validate_tool_params({"pattern": "foo"}), replace(context, signal=abort))
-    assert caught.value.code is ToolErrorType.CANCELLED
+    with pytest.raises(ToolError) as error_info:
+        await tool.execute(tool.validate_tool_params({"pattern": "foo"}), replace(context, signal=abort_signal))
+    assert error_info.value.code is ToolErrorType.CANCELLED
     assert endless_ripgrep() == []
 
 
 @needs_proc
 @pytest.mark.anyio
 @pytest.mark.requirement("grep.cancelled")
-async def test_a_call_that_nobody_waits_for_leaves_no_process(
+async def test_an_abandoned_call_leaves_no_process(
     root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
 ) -> None:
     (root / "a.txt").write_text("foo\n")
@@ -214,14 +217,14 @@ async def test_a_call_that_nobody_waits_for_leaves_no_process(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("grep.order")
-async def test_a_frequent_pattern_is_searched_for_in_order_and_ripgrep_ended_when_there_is_enough(
+async def test_a_frequent_pattern_is_searched_in_order_and_ripgrep_is_ended_after_enough_matches(
     root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):
         (root / f"{number}.txt").write_text("foo\n" * MAX_SORTED)
     (tmp_path / "bin").mkdir()
     log = tmp_path / "log"
-    program = script(tmp_path / "bin", f'echo "$@" >> {log}\n{REAL_RIPGREP} "$@"\nexec /bin/sleep 300')
+    program = write_ripgrep(tmp_path / "bin", f'echo "$@" >> {log}\n{REAL_RIPGREP} "$@"\nexec /bin/sleep 300')
     no_ripgrep.setenv("PATH", os.path.dirname(program))
     tool = GrepTool()
     result = await tool.execute(tool.validate_tool_params({"pattern": "foo", "limit": 2 * MAX_SORTED}), context)

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.anyio
 
 PORTUGUESE = "// esta linha tem três funções\nend\n".encode("latin-1")
 CHINESE = "你好世界这是一个测试\n第二行 if x\n".encode("gb18030")
-JAPANESE = "日本語の表示を確認。\n能力 if x\n".encode("cp932")  # some end in a backslash
+JAPANESE = "日本語の表示を確認。\n能力 if x\n".encode(
+    "cp932"
+)  # the last byte of some of these characters is a backslash
 RUSSIAN = "Привет, мир! Это текст.\nФиниш\n".encode("windows-1251")
 DAMAGED = b"damaged \xff " + "Grüße 世界 мир\n".encode() + b"caf\xe9\n"
 FILES = {
@@ -37,7 +39,7 @@ FILES = {
 
 
 @pytest.fixture
-def texts(root: Path) -> Path:
+def text_folder(root: Path) -> Path:
     for name, data in FILES.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(data)
@@ -50,12 +52,12 @@ async def grep(context: ToolContext, pattern: str, **arguments: Any) -> ToolResu
 
 
 async def lines(context: ToolContext, pattern: str, **arguments: Any) -> dict[str, list[str]]:
-    """The lines found, by file."""
-    found: dict[str, list[str]] = {}
+    """Return the lines that were found, by file."""
+    lines_by_file: dict[str, list[str]] = {}
     for block in str((await grep(context, pattern, **arguments)).llm_content).split("\nFile: ")[1:]:
-        name, *rest = block.split("\n")
-        found[name] = [line for line in rest if line.startswith("L")]
-    return found
+        name, *block_lines = block.split("\n")
+        lines_by_file[name] = [line for line in block_lines if line.startswith("L")]
+    return lines_by_file
 
 
 SEARCHES: list[tuple[str, dict[str, Any], dict[str, list[str]]]] = [
@@ -80,37 +82,37 @@ SEARCHES: list[tuple[str, dict[str, Any], dict[str, list[str]]]] = [
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_reading_shows_is_found_and_shown(texts: Path, context: ToolContext) -> None:
-    for pattern, arguments, wanted in SEARCHES:
-        assert await lines(context, pattern, **arguments) == wanted, pattern
-    named = await grep(context, "мир", names_only=True)
-    assert str(named.llm_content).split("\n")[2:] == ["e.txt", "f.txt"]
+async def test_the_text_that_a_read_shows_is_found_and_shown(text_folder: Path, context: ToolContext) -> None:
+    for pattern, arguments, matching_lines in SEARCHES:
+        assert await lines(context, pattern, **arguments) == matching_lines, pattern
+    result = await grep(context, "мир", names_only=True)
+    assert str(result.llm_content).split("\n")[2:] == ["e.txt", "f.txt"]
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_ones_alone(
+async def test_files_are_decoded_in_batches_and_the_encoding_is_guessed_only_for_matching_ones(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_search, "FILES_AT_ONCE", 3)
     monkeypatch.setattr(content_search, "MAX_READ_BYTES", 2_000)
-    guessed: list[bytes] = []
+    decoded_files: list[bytes] = []
 
     def shown_text(data: bytes) -> ShownText:
-        guessed.append(data)
+        decoded_files.append(data)
         return text_encodings.shown_text(data)
 
     monkeypatch.setattr(content_search, "shown_text", shown_text)
     for number in range(10):
         text = f"Текст номер {number}, написанный давно.\n" * (100 if number == 4 else 1)
         (root / f"{number}.txt").write_bytes(text.encode("windows-1251"))
-    found = await lines(context, "номер [37]", limit=5)
-    assert found == {f"{number}.txt": [f"L1: Текст номер {number}, написанный давно."] for number in (3, 7)}
-    assert {data[12:13] for data in guessed} <= {b"3", b"4", b"7"}
+    lines_by_file = await lines(context, "номер [37]", limit=5)
+    assert lines_by_file == {f"{number}.txt": [f"L1: Текст номер {number}, написанный давно."] for number in (3, 7)}
+    assert {data[12:13] for data in decoded_files} <= {b"3", b"4", b"7"}
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
-    texts: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_reported(
+    text_folder: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_search, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
     result = await grep(context, "funções|esta", glob="*.pas")
@@ -119,18 +121,18 @@ async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_is_hidden_is_found_in_no_encoding(texts: Path, context: ToolContext) -> None:
-    (texts / ".gitignore").write_text("e.txt\n")
-    (texts / ".git").mkdir()
-    (texts / ".qwenignore").write_text("/c\n")
-    workspace = Workspace([str(texts)], forbidden=lambda path: "Read" if path.endswith("f.txt") else None)
+async def test_hidden_files_are_not_found_in_any_encoding(text_folder: Path, context: ToolContext) -> None:
+    (text_folder / ".gitignore").write_text("e.txt\n")
+    (text_folder / ".git").mkdir()
+    (text_folder / ".qwenignore").write_text("/c\n")
+    workspace = Workspace([str(text_folder)], forbidden=lambda path: "Read" if path.endswith("f.txt") else None)
     assert list(await lines(replace(context, workspace=workspace), "世界|мир")) == ["b.py"]
     assert list(await lines(replace(context, workspace=workspace), "世界|мир", no_ignore=True)) == ["b.py", "e.txt"]
 
 
 @pytest.mark.requirement("grep.encodings")
 @each_of(
-    ("pattern", "fixed", "counts"),
+    ("pattern", "is_fixed", "needs_decoding"),
     [
         ("TODO|FIXME(:|$)", False, False),
         ("foo\\(bar\\)\\.", False, False),
@@ -144,20 +146,20 @@ async def test_what_is_hidden_is_found_in_no_encoding(texts: Path, context: Tool
         ("\\", True, True),
     ],
 )
-def test_only_a_pattern_that_may_stand_for_more_than_ascii_costs_a_look_for_other_encodings(
-    pattern: str, fixed: bool, counts: bool
+def test_other_encodings_are_tried_only_for_patterns_that_can_match_more_than_ascii(
+    pattern: str, is_fixed: bool, needs_decoding: bool
 ) -> None:
-    assert Query(pattern, fixed, ignore_case=True).is_about_characters is counts
+    assert Query(pattern, is_fixed, ignore_case=True).is_about_characters is needs_decoding
 
 
 @pytest.mark.requirement("grep.encodings")
-async def test_what_is_not_searched_as_it_is_read_is_told(root: Path, context: ToolContext) -> None:
+async def test_files_that_are_not_searched_as_text_are_reported(root: Path, context: ToolContext) -> None:
     (root / "wide.txt").write_text("needle\n", "utf-32")
     (root / "unmarked.txt").write_bytes(RUSSIAN.decode("windows-1251").encode("utf-16-le"))
     for name in ("wide.txt", "unmarked.txt"):
-        found = str((await grep(context, "needle", path=name)).llm_content)
-        assert "not searched as text" in found
-        assert "; 0 files searched." in found
+        text = str((await grep(context, "needle", path=name)).llm_content)
+        assert "not searched as text" in text
+        assert "; 0 files searched." in text
     hebrew = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd.\n" * 3
     (root / "he.txt").write_bytes(hebrew.encode("windows-1255"))
     for path in (".", "he.txt"):

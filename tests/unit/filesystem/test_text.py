@@ -32,13 +32,13 @@ from tools.files.text_encodings import (
         (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
     ],
 )
-def test_a_marked_file_comes_back_byte_for_byte(mark: bytes, codec: str, name: str) -> None:
+def test_decoding_and_encoding_a_file_gives_the_same_bytes(mark: bytes, codec: str, name: str) -> None:
     data = mark + "Grüße, 世界 🎈\r\n".encode(codec)
-    decoded = decode(data)
-    assert decoded is not None
-    assert decoded.encoding.name == name
-    assert decoded.text == "Grüße, 世界 🎈\r\n"
-    assert encode(decoded.text, decoded.encoding) == data
+    decoded_text = decode(data)
+    assert decoded_text is not None
+    assert decoded_text.encoding.name == name
+    assert decoded_text.text == "Grüße, 世界 🎈\r\n"
+    assert encode(decoded_text.text, decoded_text.encoding) == data
 
 
 @pytest.mark.requirement("read.encodings")
@@ -50,30 +50,30 @@ def test_utf_32_is_not_taken_for_utf_16() -> None:
 
 
 @pytest.mark.requirement("read.encodings")
-def test_a_second_mark_is_text_and_kept() -> None:
+def test_a_second_byte_order_mark_is_kept_as_text() -> None:
     data = codecs.BOM_UTF8 * 2 + b"a"
-    decoded = decode(data)
-    assert decoded is not None
-    assert decoded.text == "\ufeffa"
-    assert encode(decoded.text, decoded.encoding) == data
+    decoded_text = decode(data)
+    assert decoded_text is not None
+    assert decoded_text.text == "\ufeffa"
+    assert encode(decoded_text.text, decoded_text.encoding) == data
 
 
 @pytest.mark.requirement("read.encodings")
 @pytest.mark.parametrize("text", ["café", "naïve = 1\n"])
-def test_bytes_that_are_no_utf_8_are_kept_one_by_one(text: str) -> None:
+def test_bytes_that_are_not_utf_8_are_kept_unchanged(text: str) -> None:
     data = text.encode("latin-1")
-    decoded = decode(data)
-    assert decoded is not None
-    assert decoded.encoding.name == UNKNOWN_8BIT
-    assert encode(decoded.text, decoded.encoding) == data
-    assert "\ufffd" in decoded.shown()
+    decoded_text = decode(data)
+    assert decoded_text is not None
+    assert decoded_text.encoding.name == UNKNOWN_8BIT
+    assert encode(decoded_text.text, decoded_text.encoding) == data
+    assert "\ufffd" in decoded_text.shown()
 
 
 @pytest.mark.requirement("read.encodings")
 def test_a_replacement_character_in_valid_text_is_no_sign_of_failure() -> None:
-    decoded = decode("a\ufffdb".encode())
-    assert decoded is not None
-    assert decoded.encoding is UTF_8
+    decoded_text = decode("a\ufffdb".encode())
+    assert decoded_text is not None
+    assert decoded_text.encoding is UTF_8
 
 
 @pytest.mark.requirement("read.encodings")
@@ -97,7 +97,9 @@ def test_damaged_utf_16_is_not_decoded() -> None:
         ("Grüße".encode("latin-1"), False),
     ],
 )
-def test_nul_beside_what_is_not_text_and_many_control_characters_make_binary(head: bytes, is_binary: bool) -> None:
+def test_nul_bytes_beside_bytes_that_are_not_text_and_many_control_characters_mean_binary(
+    head: bytes, is_binary: bool
+) -> None:
     assert looks_binary(head) is is_binary
 
 

@@ -13,30 +13,30 @@ from tools.files.workspace import Workspace, ignores_case
 
 
 @pytest.mark.requirement("paths.case")
-@pytest.mark.parametrize("spelled", [".ENV", ".Env", ".env"])
-def test_another_case_of_a_protected_name_is_protected(spelled: str, root: Path) -> None:
+@pytest.mark.parametrize("spelling", [".ENV", ".Env", ".env"])
+def test_a_protected_name_is_protected_in_any_case(spelling: str, root: Path) -> None:
     (root / ".env").write_text("secret")
     (root / ".geminiignore").write_text(".env\n")
     workspace = Workspace([str(root)], ignore_case=True)
-    location = workspace.locate(spelled)
+    location = workspace.locate(spelling)
     assert location.path == str(root / ".env")
     assert agent_ignore_file(workspace, location) == ".geminiignore"
 
 
 @pytest.mark.requirement("paths.case")
-def test_each_folder_of_a_path_gets_its_true_name_and_what_is_missing_keeps_the_given_one(root: Path) -> None:
+def test_existing_parts_of_a_path_get_their_true_names_and_missing_parts_keep_the_given_ones(root: Path) -> None:
     name = unicodedata.normalize("NFD", "Café")
     (root / "Source" / name).mkdir(parents=True)
     (root / "Source" / name / "A.txt").write_text("a")
     workspace = Workspace([str(root)], ignore_case=True)
-    composed = unicodedata.normalize("NFC", "café")
-    assert workspace.locate(f"source/{composed}/a.TXT").path == str(root / "Source" / name / "A.txt")
+    composed_name = unicodedata.normalize("NFC", "café")
+    assert workspace.locate(f"source/{composed_name}/a.TXT").path == str(root / "Source" / name / "A.txt")
     assert workspace.locate("SOURCE/New/b.txt").path == str(root / "Source" / "New" / "b.txt")
     assert workspace.locate(".").path == str(root)
 
 
 @pytest.mark.requirement("paths.case")
-def test_where_case_counts_names_are_taken_as_they_are(root: Path) -> None:
+def test_names_are_used_as_given_on_a_case_sensitive_file_system(root: Path) -> None:
     (root / ".env").write_text("secret")
     (root / ".ENV").write_text("another")
     assert not ignores_case(str(root))

@@ -1,4 +1,4 @@
-"""Taking changes back: the journal of what files held, and the tools that show it and use it."""
+"""Undo: the journal of earlier file contents, and the tools that list changes and take them back."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journal(store: Path) -> Generator[Journal]:
-    opened = Journal(str(store), 100_000_000, 30, 10_000)
-    yield opened
-    opened.close()
+    journal = Journal(str(store), 100_000_000, 30, 10_000)
+    yield journal
+    journal.close()
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def context(context: ToolContext, journal: Journal) -> ToolContext:
     return replace(context, services=Services(journal=lambda: journal))
 
 
-async def made(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
-    """The result of a call that nobody is asked about."""
+async def call(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
+    """Execute a tool without asking anybody, and return the result."""
     return await tool.execute(tool.validate_tool_params(arguments), replace(context, memo={}))
 
 
 async def text(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> str:
-    return str((await made(tool, context, **arguments)).llm_content)
+    return str((await call(tool, context, **arguments)).llm_content)
 
 
 async def write(context: ToolContext, name: str, content: str) -> str:
@@ -62,22 +62,22 @@ async def write(context: ToolContext, name: str, content: str) -> str:
 
 
 async def undo(context: ToolContext, number: int | None = None) -> ToolResult:
-    return await made(UndoChangeTool(), context, **({"change_id": number} if number is not None else {}))
+    return await call(UndoChangeTool(), context, **({"change_id": number} if number is not None else {}))
 
 
 async def refusal(context: ToolContext, number: int | None = None) -> ToolError:
-    """The same failure from the preview and from the execution; nothing in the workspace changes."""
+    """Return the error of an undo. The preview and the execution must fail in the same way."""
     tool = UndoChangeTool()
     params = tool.validate_tool_params({"change_id": number} if number is not None else {})
-    with pytest.raises(ToolError) as asked:
+    with pytest.raises(ToolError) as preview_error:
         await tool.should_confirm_execute(params, replace(context, memo={}))
-    with pytest.raises(ToolError) as executed:
+    with pytest.raises(ToolError) as execution_error:
         await tool.execute(params, replace(context, memo={}))
-    assert asked.value.message == executed.value.message
-    return executed.value
+    assert preview_error.value.message == execution_error.value.message
+    return execution_error.value
 
 
-# --- Taking back -----------------------------------------------------------------------------------------------------
+# --- Undo and redo ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("undo.change")
@@ -87,10 +87,10 @@ async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_
     path = root / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     path.chmod(0o640)
-    before = path.read_bytes()
-    await made(EditTool(), context, file_path="a.txt", old_string="one", new_string="1")
-    between = path.read_bytes()
-    await made(EditTool(), context, file_path="a.txt", old_string="two", new_string="2")
+    original = path.read_bytes()
+    await call(EditTool(), context, file_path="a.txt", old_string="one", new_string="1")
+    after_first = path.read_bytes()
+    await call(EditTool(), context, file_path="a.txt", old_string="two", new_string="2")
     await write(context, "deep/new.bin", "x")
     result = await undo(context)
     assert not (root / "deep/new.bin").exists()
@@ -98,10 +98,12 @@ async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_
     assert result.structured is not None
     assert (result.structured["undone"], result.structured["removed_file"]) == (3, True)
     result = await undo(context)
-    assert path.read_bytes() == between
-    assert str(result.llm_content).startswith(f"Change 2 was undone in {path}: +1 -1 lines; now {len(between)} bytes")
+    assert path.read_bytes() == after_first
+    assert str(result.llm_content).startswith(
+        f"Change 2 was undone in {path}: +1 -1 lines; now {len(after_first)} bytes"
+    )
     await undo(context)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == original
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     error = await refusal(context)
     assert error.code is ToolErrorType.FILE_NOT_FOUND
@@ -123,32 +125,35 @@ async def test_bytes_that_are_not_text_come_back_and_no_diff_of_them_is_shown(ro
 
 @pytest.mark.requirement("undo.race")
 @pytest.mark.parametrize("loser", [0, 1])
-def test_what_one_of_two_servers_has_undone_stays_so_where_the_other_one_fails_to(
+def test_a_change_that_one_of_two_servers_has_undone_stays_undone_if_the_other_fails(
     loser: int, store: Path, root: Path
 ) -> None:
-    """Both write the undo down before they make it; so does one that comes too late for a change of the other."""
+    """Each server records an undo before it changes the file, and withdraws the record if the undo fails.
+
+    An undo also fails if it comes too late, because the other server has changed the file in the meantime.
+    """
     servers = [Journal(str(store), 100_000_000, 30, 10_000) for _ in range(2)]
     path = str(root / "a.txt")
 
     def add(server: Journal, undoes: int | None = None) -> int:
         return server.add(NewChange(path, b"a", b"b", "a", "b", 1, 1, undoes=undoes), "client", "edit")
 
-    def undone() -> list[int]:
-        return sorted(each.id for each in servers[0].changes(None, [str(root)], limit=9) if each.is_undone)
+    def undone_ids() -> list[int]:
+        return sorted(change.id for change in servers[0].changes(None, [str(root)], limit=9) if change.is_undone)
 
     edit = add(servers[0])
     undos = [add(server, edit) for server in servers]
     servers[loser].withdraw(undos[loser])
-    assert undone() == [edit]
+    assert undone_ids() == [edit]
     redo = add(servers[loser], undos[1 - loser])
-    assert undone() == [undos[1 - loser]]
+    assert undone_ids() == [undos[1 - loser]]
     servers[loser].withdraw(redo)
-    assert undone() == [edit]
-    later = add(servers[1 - loser])
-    late = add(servers[loser], edit)
-    assert undone() == [edit, later]
-    servers[loser].withdraw(late)
-    assert undone() == [edit]
+    assert undone_ids() == [edit]
+    later_change = add(servers[1 - loser])
+    late_undo = add(servers[loser], edit)
+    assert undone_ids() == [edit, later_change]
+    servers[loser].withdraw(late_undo)
+    assert undone_ids() == [edit]
     for server in servers:
         server.close()
 
@@ -164,7 +169,7 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
     assert not path.exists()
     assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 was undone: {path} was restored, 5 bytes")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("echo\n", 0o751)
-    # Now the first change counts again, and is the last one that is not undone.
+    # The first change counts again, and it is the last one that is not undone.
     await undo(context)
     assert not path.exists()
     lines = (await text(ListChangesTool(), context)).splitlines()
@@ -178,7 +183,9 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root: Path, context: ToolContext) -> None:
+async def test_a_file_that_changed_since_is_not_touched_and_the_error_shows_the_changes(
+    root: Path, context: ToolContext
+) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
     await write(context, "a.txt", "two\n")
@@ -195,7 +202,7 @@ async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_file_that_was_made_stays_if_anything_else_is_in_it(root: Path, context: ToolContext) -> None:
+async def test_a_created_file_stays_if_its_content_has_changed(root: Path, context: ToolContext) -> None:
     await write(context, "a.txt", "mine\n")
     (root / "a.txt").write_text("mine\nyours\n")
     assert "+yours" in (await refusal(context)).message
@@ -203,7 +210,9 @@ async def test_a_file_that_was_made_stays_if_anything_else_is_in_it(root: Path, 
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, context: ToolContext) -> None:
+async def test_the_error_for_an_earlier_change_names_the_later_ones_of_the_file(
+    root: Path, context: ToolContext
+) -> None:
     for content in ("one\n", "two\n", "three\n"):
         await write(context, "a.txt", content)
     error = await refusal(context, 1)
@@ -214,41 +223,44 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_a_later_change_by_another_client_is_told_without_its_number(
+async def test_the_error_mentions_a_later_change_by_another_client_without_its_number(
     root: Path, context: ToolContext, journal: Journal
 ) -> None:
-    other = replace(context, client=ClientState("other"))
+    other_client = replace(context, client=ClientState("other"))
     await write(context, "a.txt", "one\n")
-    await write(other, "a.txt", "two\n")
-    theirs = (
+    await write(other_client, "a.txt", "two\n")
+    advice = (
         "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. "
         "Changes since then:"
     )
-    assert f"The file was changed again by another client: {theirs}" in (await refusal(context)).message
-    await write(other, "a.txt", "three\n")
-    await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
-    assert f"The file was changed again by change 4, another client: {theirs}" in (await refusal(context, 1)).message
+    assert f"The file was changed again by another client: {advice}" in (await refusal(context)).message
+    await write(other_client, "a.txt", "three\n")
+    await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # has not read it
+    assert f"The file was changed again by change 4, another client: {advice}" in (await refusal(context, 1)).message
     assert "There is no file change 3 " in (await refusal(context, 3)).message
-    assert "The file was changed again by another client, change 3: only the user" in (await refusal(other, 2)).message
-    # A person sees them all.
+    assert (
+        "The file was changed again by another client, change 3: only the user"
+        in (await refusal(other_client, 2)).message
+    )
+    # A person is told the numbers of all changes.
     with pytest.raises(ToolError, match="changed again by change 4, change 3, change 2: undo these first"):
         plan_for_person(journal, context.workspace, 1)
 
 
 @pytest.mark.requirement("undo.moved_on")
-async def test_what_another_client_changed_counts_no_more_once_the_file_is_as_before_it(
+async def test_a_change_by_another_client_counts_as_undone_once_the_file_is_as_before(
     root: Path, context: ToolContext
 ) -> None:
-    other = replace(context, client=ClientState("other"))
-    await write(other, "b.txt", "b\n")
+    other_client = replace(context, client=ClientState("other"))
+    await write(other_client, "b.txt", "b\n")
     await write(context, "a.txt", "one\n")
-    await write(other, "a.txt", "two\n")
-    (root / "a.txt").write_text("one\n")  # by somebody else
+    await write(other_client, "a.txt", "two\n")
+    (root / "a.txt").write_text("one\n")  # written outside this server
     await undo(context)
     assert not (root / "a.txt").exists()
-    listed = await text(ListChangesTool(), other)
-    assert "a.txt (+1 -1, undone)" in listed
-    await undo(other)  # its last change that counts
+    listing = await text(ListChangesTool(), other_client)
+    assert "a.txt (+1 -1, undone)" in listing
+    await undo(other_client)  # the last change of this client that is not undone
     assert os.listdir(root) == []
 
 
@@ -256,14 +268,14 @@ async def test_what_another_client_changed_counts_no_more_once_the_file_is_as_be
 async def test_no_link_is_followed_and_a_file_with_other_names_is_refused(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "a.txt").write_text("new\n")
+    other_folder = tmp_path / "elsewhere"
+    other_folder.mkdir()
+    (other_folder / "a.txt").write_text("new\n")
     await write(context, "sub/a.txt", "new\n")
     os.rename(root / "sub", root / "moved")
-    (root / "sub").symlink_to(elsewhere)
+    (root / "sub").symlink_to(other_folder)
     await refusal(context)
-    assert (elsewhere / "a.txt").read_text() == "new\n"
+    assert (other_folder / "a.txt").read_text() == "new\n"
     os.unlink(root / "sub")
     os.rename(root / "moved", root / "sub")
     (root / "sub/a.txt").rename(root / "kept")
@@ -279,7 +291,7 @@ async def test_no_link_is_followed_and_a_file_with_other_names_is_refused(
 
 
 @pytest.mark.requirement("undo.hidden")
-async def test_what_is_hidden_from_agents_is_not_restored_and_nothing_of_it_is_told(
+async def test_a_file_hidden_from_agents_is_not_restored_and_its_content_is_not_disclosed(
     root: Path, context: ToolContext
 ) -> None:
     (root / ".qwenignore").write_text("secret\n")
@@ -301,7 +313,7 @@ async def test_a_memory_of_the_project_is_taken_back(root: Path, context: ToolCo
     assert not (root / "AGENTS.md").exists()
 
 
-# --- Whose changes ---------------------------------------------------------------------------------------------------
+# --- Changes of other clients ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("undo.whose")
@@ -309,37 +321,35 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
     await write(context, "a.txt", "x\n")
-    other = replace(context, client=ClientState("other"))
-    elsewhere = tmp_path / "workspace-2"  # a name that begins with the other's
-    elsewhere.mkdir()
-    for stranger in (other, replace(context, workspace=Workspace([str(elsewhere)]))):
-        assert (await text(ListChangesTool(), stranger)).startswith("No file changes are recorded in this workspace.")
-        assert "There is no file change 1 in this workspace" in (await refusal(stranger, 1)).message
+    other_client = replace(context, client=ClientState("other"))
+    other_folder = tmp_path / "workspace-2"  # its name begins with the name of the first workspace
+    other_folder.mkdir()
+    for other_context in (other_client, replace(context, workspace=Workspace([str(other_folder)]))):
+        assert (await text(ListChangesTool(), other_context)).startswith(
+            "No file changes are recorded in this workspace."
+        )
+        assert "There is no file change 1 in this workspace" in (await refusal(other_context, 1)).message
     assert "a.txt (+1 -0, new)" in await text(ListChangesTool(), context)
 
 
 @pytest.mark.requirement("undo.whose")
-async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
-    root: Path, store: Path, context: ToolContext
-) -> None:
+async def test_nothing_is_recorded_for_an_anonymous_client(root: Path, store: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(""))
     assert "undone" not in await write(anonymous, "a.txt", "x\n")
     assert not store.exists()
     for tool in (ListChangesTool(), UndoChangeTool()):
         with pytest.raises(ToolError, match="No changes are recorded for this client"):
-            await made(tool, anonymous)
+            await call(tool, anonymous)
 
 
 @pytest.mark.requirement("undo.store")
-async def test_the_store_is_private_and_no_key_of_a_session_stands_in_it(
-    root: Path, store: Path, context: ToolContext
-) -> None:
+async def test_the_store_is_private_and_contains_no_session_key(root: Path, store: Path, context: ToolContext) -> None:
     session = replace(context, client=ClientState("http:0123456789abcdef"))
-    old = os.umask(0)
+    old_umask = os.umask(0)
     try:
         await write(session, "a.txt", "x\n")
     finally:
-        os.umask(old)
+        os.umask(old_umask)
     assert stat.S_IMODE(store.stat().st_mode) == 0o700
     for path in store.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -354,8 +364,10 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
     root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_text("x" * 10_001)
-    said = await write(context, "a.txt", "small\n")
-    assert "cannot be undone. The file was 10,001 bytes long, more than the limit for undo (undo.maxFileBytes)." in said
+    message = await write(context, "a.txt", "small\n")
+    assert (
+        "cannot be undone. The file was 10,001 bytes long, more than the limit for undo (undo.maxFileBytes)." in message
+    )
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")
@@ -405,35 +417,35 @@ def make_a_folder(store: Path) -> None:
 
 @pytest.mark.requirement("undo.unusable")
 @pytest.mark.parametrize(
-    "spoil",
+    "spoil_store",
     [
         *(damage, make_foreign, make_a_link, make_a_folder, make_a_link_beside, make_a_hard_link, make_writable),
         give_away,
     ],
 )
-async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
-    root: Path, store: Path, context: ToolContext, spoil: Any
+async def test_edits_still_work_without_a_usable_store_and_say_so(
+    root: Path, store: Path, context: ToolContext, spoil_store: Any
 ) -> None:
     store.mkdir(parents=True)
-    spoil(store)
-    listed = os.listdir(store)
+    spoil_store(store)
+    files = os.listdir(store)
     assert "This change cannot be undone. " in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
-    with pytest.raises(ToolError) as refused:
-        await made(ListChangesTool(), context)
-    assert re.fullmatch(r"(The|Other users) .*\.", refused.value.message)
-    assert set(listed) <= {*os.listdir(store)} <= {*listed, FILE}
+    with pytest.raises(ToolError) as error_info:
+        await call(ListChangesTool(), context)
+    assert re.fullmatch(r"(The|Other users) .*\.", error_info.value.message)
+    assert set(files) <= {*os.listdir(store)} <= {*files, FILE}
 
 
 @pytest.mark.requirement("stored.types")
-async def test_what_has_other_types_in_the_journal_is_passed_over(
+async def test_journal_entries_with_values_of_other_types_are_skipped(
     root: Path, store: Path, context: ToolContext, journal: Journal
 ) -> None:
     for number in range(6):
         await write(context, f"{number}.txt", "x\n")
     with closing(sqlite3.connect(store / FILE)) as database:
         for number, column in enumerate(("path = 1.5", "time = 'x'", "time = 9e99", "added = 'x'", "removed = x'00'")):
-            database.execute(f"UPDATE change SET {column} WHERE id = {number + 1}")  # noqa: S608 - the test's own
+            database.execute(f"UPDATE change SET {column} WHERE id = {number + 1}")  # noqa: S608 - a constant
         database.execute("UPDATE image SET content = 5")
         database.commit()
     assert re.findall(r"\d\.txt", await text(ListChangesTool(), context)) == ["5.txt"]
@@ -452,46 +464,46 @@ async def test_a_journal_that_others_could_read_is_closed_to_them(
     assert stat.S_IMODE((store / FILE).stat().st_mode) == 0o600
 
 
-@pytest.mark.skipif(os.name != "posix", reason="not run: owners and links are those of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="not run: needs the file owners and links of POSIX")
 @pytest.mark.requirement("undo.unusable")
 @pytest.mark.parametrize("is_link", [True, False])
 async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     root: Path, store: Path, tmp_path: Path, context: ToolContext, is_link: bool
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o755)
+    other_folder = tmp_path / "elsewhere"
+    other_folder.mkdir(mode=0o755)
     if is_link:
         store.parent.mkdir(parents=True, exist_ok=True)
-        store.symlink_to(elsewhere)
+        store.symlink_to(other_folder)
     elif os.geteuid() != 0:
         pytest.skip("not run: only root gives folders away")
     else:
         store.mkdir(parents=True)
         os.chown(store, 12_345, -1)
-    why = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
-    assert why in await write(context, "a.txt", "x\n")
+    message = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
+    assert message in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []
-    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+    assert stat.S_IMODE(other_folder.stat().st_mode) == 0o755
 
 
 @pytest.mark.requirement("undo.unusable")
-async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long(
+async def test_a_store_that_is_locked_by_another_process_does_not_delay_edits_for_long(
     root: Path, store: Path, context: ToolContext
 ) -> None:
     await write(context, "a.txt", "one\n")
-    other = sqlite3.connect(store / FILE, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+    database = sqlite3.connect(store / FILE, isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
     assert "This change cannot be undone. Another process is using the change journal." in await write(
         context, "a.txt", "two\n"
     )
-    other.execute("COMMIT")
-    other.close()
+    database.execute("COMMIT")
+    database.close()
     assert "undone" not in await write(context, "a.txt", "three\n")
 
 
 @pytest.mark.requirement("undo.unusable")
-async def test_a_full_disk_takes_only_the_undo(root: Path, context: ToolContext, journal: Journal) -> None:
+async def test_a_full_disk_prevents_only_the_undo(root: Path, context: ToolContext, journal: Journal) -> None:
     await write(context, "a.txt", "one\n")
     database = journal._connection  # pyright: ignore[reportPrivateUsage] - no other way to fill a disk
     assert database is not None
@@ -514,11 +526,11 @@ async def test_a_change_that_fails_leaves_nothing_in_the_journal(root: Path, con
 
 @pytest.mark.requirement("undo.unusable")
 def test_a_store_that_was_removed_is_made_again(store: Path, journal: Journal) -> None:
-    new = NewChange("/w/a", None, b"x", None, "1", 1, 0)
-    assert journal.add(new, "c", "edit") == 1
+    change = NewChange("/w/a", None, b"x", None, "1", 1, 0)
+    assert journal.add(change, "c", "edit") == 1
     for path in store.iterdir():
         path.unlink()
-    assert journal.add(new, "c", "edit") == 1
+    assert journal.add(change, "c", "edit") == 1
     assert len(journal.changes("c", ["/w"], limit=9)) == 1
 
 
@@ -535,26 +547,28 @@ def test_the_store_is_bounded_and_the_oldest_changes_go_first(store: Path) -> No
     journal = Journal(str(store), 1_000_000, 30, 100_000)
     for number in range(100):
         journal.add(new_content(number), "c", "edit")
-    kept = [change.id for change in journal.changes("c", ["/w"], limit=1_000)]
-    assert kept == list(range(100, 100 - len(kept), -1))
-    assert 10 < len(kept) < 20
+    change_ids = [change.id for change in journal.changes("c", ["/w"], limit=1_000)]
+    assert change_ids == list(range(100, 100 - len(change_ids), -1))
+    assert 10 < len(change_ids) < 20
     journal.close()
     assert (store / FILE).stat().st_size < 1_200_000
 
 
 @pytest.mark.requirement("undo.bounds")
-def test_a_content_is_kept_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
-    small = Journal(str(store), 1_000_000, 30, 100_000)
-    same = replace(new_content(1), before=b"old", before_sha256="old")
+def test_a_content_is_stored_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
+    writer = Journal(str(store), 1_000_000, 30, 100_000)
+    change = replace(new_content(1), before=b"old", before_sha256="old")
     for _ in range(50):
-        small.add(same, "c", "edit")
-    small.close()
+        writer.add(change, "c", "edit")
+    writer.close()
     assert (store / FILE).stat().st_size < 200_000
     assert len(journal.changes("c", ["/w"], limit=1_000)) == 50
 
 
 @pytest.mark.requirement("undo.bounds")
-async def test_what_is_too_old_is_not_offered_and_goes_with_the_next_change(root: Path, store: Path) -> None:
+async def test_changes_that_are_too_old_are_not_offered_and_are_deleted_with_the_next_change(
+    root: Path, store: Path
+) -> None:
     journal = Journal(str(store), 1_000_000, 0.1 / 86_400, 100_000)
     journal.add(new_content(1), "c", "edit")
     await until(lambda: not journal.changes("c", ["/w"], limit=9))
@@ -566,7 +580,7 @@ async def test_what_is_too_old_is_not_offered_and_goes_with_the_next_change(root
 
 
 @pytest.mark.requirement("undo.forget")
-async def test_after_forgetting_nothing_of_a_content_is_in_the_store(
+async def test_after_forgetting_the_store_contains_no_file_content(
     root: Path, store: Path, context: ToolContext, journal: Journal
 ) -> None:
     (root / "a.txt").write_text("a very secret line\n")

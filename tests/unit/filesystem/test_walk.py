@@ -1,4 +1,4 @@
-"""The one walk: what it enters, what it leaves out, and what it tells of that."""
+"""The walk that all searches use: which folders it enters, what it leaves out, and what it reports about that."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tools.files.ignore_files import HiddenBy
 from tools.files.workspace import Workspace
 
 
-def walk(*roots: Path, filters: Filters | None = None, seconds: float = 60.0) -> Walk:
+def create_walk(*roots: Path, filters: Filters | None = None, seconds: float = 60.0) -> Walk:
     workspace = Workspace([str(root) for root in roots])
     return Walk(workspace, filters or Filters(), Deadline(AbortSignal(), seconds))
 
 
-def found(walking: Walk, start: str = ".", selection: Selection | None = None) -> list[str]:
-    location = walking.workspace.locate(start)
-    return sorted(item.path for item in walking.files(location, selection or Everything()))
+def files_of(walk: Walk, start: str = ".", selection: Selection | None = None) -> list[str]:
+    location = walk.workspace.locate(start)
+    return sorted(item.path for item in walk.files(location, selection or Everything()))
 
 
 def make(root: Path, *paths: str) -> None:
@@ -40,10 +40,10 @@ def test_a_walk_prunes_and_counts_what_is_hidden(root: Path) -> None:
     make(root, "node_modules/x/y.js")
     (root / ".gitignore").write_text("*.log\ndist/\n")
     (root / ".coretoolsignore").write_text("private/\n")
-    walking = walk(root)
-    assert found(walking) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
-    assert walking.hidden_counts == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
-    assert walking.folders_excluded == {"node_modules": 1, ".git": 1}
+    walk = create_walk(root)
+    assert files_of(walk) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
+    assert walk.hidden_counts == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
+    assert walk.folders_excluded == {"node_modules": 1, ".git": 1}
 
 
 @pytest.mark.requirement("ignore.walk")
@@ -51,14 +51,14 @@ def test_nested_ignore_files_count_below_their_folder(root: Path) -> None:
     make(root, ".git/HEAD", "a/x.tmp", "a/b/x.tmp", "a/b/keep.tmp", "c/x.tmp")
     (root / "a" / ".gitignore").write_text("*.tmp\n")
     (root / "a" / "b" / ".gitignore").write_text("!keep.tmp\n")
-    assert [path for path in found(walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
+    assert [path for path in files_of(create_walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_a_hidden_folder_that_is_named_outright_is_walked(root: Path) -> None:
     make(root, ".git/HEAD", "dist/a.js", "dist/a.log")
     (root / ".gitignore").write_text("dist/\n*.log\n")
-    assert found(walk(root), "dist") == ["a.js"]
+    assert files_of(create_walk(root), "dist") == ["a.js"]
 
 
 @pytest.mark.requirement("ignore.walk")
@@ -66,84 +66,88 @@ def test_links_are_never_followed(root: Path) -> None:
     make(root, "real/a.txt")
     (root / "loop").symlink_to(root)
     (root / "link.txt").symlink_to(root / "real" / "a.txt")
-    assert found(walk(root)) == ["real/a.txt"]
-    assert found(walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
+    assert files_of(create_walk(root)) == ["real/a.txt"]
+    assert files_of(create_walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_pipes_and_sockets_are_no_files(root: Path) -> None:
     os.mkfifo(root / "pipe")
     make(root, "a.txt")
-    assert found(walk(root)) == ["a.txt"]
+    assert files_of(create_walk(root)) == ["a.txt"]
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_a_root_below_a_root_keeps_its_own_agent_ignore_files(root: Path) -> None:
     make(root, "inner/secret.txt", "inner/open.txt", "secret.txt")
     (root / "inner" / ".coretoolsignore").write_text("secret.txt\n")
-    walking = walk(root, root / "inner")
-    assert "inner/secret.txt" not in found(walking)
-    assert "secret.txt" in found(walking)
+    walk = create_walk(root, root / "inner")
+    assert "inner/secret.txt" not in files_of(walk)
+    assert "secret.txt" in files_of(walk)
 
 
 @pytest.mark.requirement("walk.bounded")
 def test_a_walk_without_time_says_so(root: Path) -> None:
     make(root, "a.txt")
-    walking = walk(root, seconds=0.0)
-    assert found(walking) == []
-    assert walking.timed_out
+    walk = create_walk(root, seconds=0.0)
+    assert files_of(walk) == []
+    assert walk.timed_out
 
 
 @pytest.mark.requirement("walk.bounded")
 def test_a_cancelled_walk_stops(root: Path) -> None:
     make(root, "a.txt", "b/c.txt")
-    walking = walk(root)
-    items = walking.files(walking.workspace.locate("."), Everything())
+    walk = create_walk(root)
+    items = walk.files(walk.workspace.locate("."), Everything())
     next(items)
-    walking.deadline.signal.abort()
-    with pytest.raises(ToolError) as caught:
+    walk.deadline.signal.abort()
+    with pytest.raises(ToolError) as error_info:
         list(items)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_a_folder_that_cannot_be_read_is_counted(root: Path) -> None:
     make(root, "a.txt")
-    # Deeper than a path may be long: nobody, not even root, can open it by its path.
+    # The innermost path is too long to be opened, even by root.
     descriptor = os.open(root, os.O_RDONLY)
     for _ in range(30):
         os.mkdir("d" * 200, dir_fd=descriptor)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
+        inner_descriptor = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
-        descriptor = below
+        descriptor = inner_descriptor
     os.close(descriptor)
-    walking = walk(root)
-    assert found(walking) == ["a.txt"]
-    assert walking.unreadable == 1
+    walk = create_walk(root)
+    assert files_of(walk) == ["a.txt"]
+    assert walk.unreadable == 1
 
 
 @pytest.mark.requirement("ignore.walk")
 def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     make(root, "a.py", "a_test.py", "gen/b.py", "src/gen/c.py", "src/d.py")
-    excluded = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start
-    assert found(walk(root), selection=ReducedSelection(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
+    exclusion = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start
+    assert files_of(create_walk(root), selection=ReducedSelection(Everything(), exclusion)) == [
+        "a.py",
+        "src/d.py",
+        "src/gen/c.py",
+    ]
 
 
 @pytest.mark.requirement("walk.bounded")
-def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None:
+def test_a_walk_that_runs_out_of_time_keeps_the_files_that_it_has_found(root: Path) -> None:
     make(root, "a/1.txt", "b/2.txt")
-    walking = walk(root, seconds=0.05)
-    files = walking.files(walking.workspace.locate("."), Everything())
-    first = next(files)
-    while not walking.deadline.is_over:
+    walk = create_walk(root, seconds=0.05)
+    files = walk.files(walk.workspace.locate("."), Everything())
+    first_file = next(files)
+    while not walk.deadline.is_over:
         pass
-    assert [first.path, *(file.path for file in files)] == ["a/1.txt"]
-    assert walking.timed_out
+    assert [first_file.path, *(file.path for file in files)] == ["a/1.txt"]
+    assert walk.timed_out
 
 
 @pytest.fixture
-def deep(root: Path) -> Generator[Path]:
-    """The innermost of 1,000 folders. pytest could not remove them: it recurses."""
+def innermost_folder(root: Path) -> Generator[Path]:
+    """The innermost of 1,000 nested folders. pytest itself could not remove them, because it recurses."""
     folder = root
     for _ in range(1_000):
         folder /= "d"
@@ -153,24 +157,19 @@ def deep(root: Path) -> Generator[Path]:
 
 
 @pytest.mark.requirement("walk.bounded")
-def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, deep: Path) -> None:
+def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, innermost_folder: Path) -> None:
     make(root, *(f"{number % 40}/{number}/a.txt" for number in range(800)))
-    (deep / "end.txt").write_text("end")
-    (deep / "up").symlink_to(root)
+    (innermost_folder / "end.txt").write_text("end")
+    (innermost_folder / "up").symlink_to(root)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 4, hard))
+    highest_descriptor = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest_descriptor + 4, hard))
     try:
-        walking = walk(root)
-        paths = found(walking)
+        walk = create_walk(root)
+        paths = files_of(walk)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    # What removes the folders of tests follows them by recursion.
-    (deep / "end.txt").unlink()
-    (deep / "up").unlink()
-    while deep != root:
-        deep.rmdir()
-        deep = deep.parent
+
     assert len(paths) == 801
     assert "d/" * 1_000 + "end.txt" in paths
-    assert walking.unreadable == 0
+    assert walk.unreadable == 0

@@ -1,4 +1,4 @@
-"""The one opener: containment by real path, other readings of a path, regular files only."""
+"""The opener for all files: real paths must be in the workspace, other spellings are tried, only regular files open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.files.path_opener import (
     PATH_ONLY,
     Entries,
-    _open_by_steps,  # pyright: ignore[reportPrivateUsage] - what kernels without openat2 use
+    _open_by_steps,  # pyright: ignore[reportPrivateUsage] - the opener for kernels without openat2
     open_private_folder,
     open_regular,
 )
@@ -24,27 +24,33 @@ from tools.text.file_names import shown_whole_path
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_text("secret")
     return folder
 
 
-def code_of(workspace: Workspace, spelled: str) -> ToolErrorType:
-    with pytest.raises(ToolError) as caught, workspace.open_file(workspace.locate(spelled)):
+def code_of(workspace: Workspace, path: str) -> ToolErrorType:
+    with pytest.raises(ToolError) as error_info, workspace.open_file(workspace.locate(path)):
         pass
-    return caught.value.code
+    return error_info.value.code
 
 
 @pytest.mark.requirement("paths.contained")
-def test_links_and_dots_that_lead_out_are_refused(root: Path, outside: Path) -> None:
-    (root / "link").symlink_to(outside)
-    (root / "file-link").symlink_to(outside / "secret.txt")
+def test_links_and_dots_that_lead_out_are_refused(root: Path, outside_folder: Path) -> None:
+    (root / "link").symlink_to(outside_folder)
+    (root / "file-link").symlink_to(outside_folder / "secret.txt")
     workspace = Workspace([str(root)])
-    for spelled in ("../outside/secret.txt", "link/secret.txt", "file-link", str(outside / "secret.txt"), "link/new"):
+    for path in (
+        "../outside/secret.txt",
+        "link/secret.txt",
+        "file-link",
+        str(outside_folder / "secret.txt"),
+        "link/new",
+    ):
         with pytest.raises(PathNotInWorkspaceError):
-            workspace.locate(spelled)
+            workspace.locate(path)
 
 
 @pytest.mark.requirement("paths.contained")
@@ -109,18 +115,18 @@ def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.special")
-def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(root: Path) -> None:
+def test_the_head_of_a_file_has_as_many_bytes_as_requested(root: Path) -> None:
     (root / "a.txt").write_bytes(b"0123456789")
-    with open_regular(str(root / "a.txt")) as opened:
-        assert [opened.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]
+    with open_regular(str(root / "a.txt")) as file:
+        assert [file.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]
     if sys.platform == "linux":
-        with open_regular("/proc/version") as opened:
-            assert (opened.info.st_size, opened.head(5)) == (0, b"Linux")
+        with open_regular("/proc/version") as file:
+            assert (file.info.st_size, file.head(5)) == (0, b"Linux")
 
 
 @pytest.mark.requirement("paths.special")
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ValueError("embedded null"), "'a' cannot be used."),
         (OSError(0, ""), "'a' cannot be used."),
@@ -129,75 +135,75 @@ def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(ro
         (OSError(errno.EISDIR, "secret"), "'a' is a directory, not a file (EISDIR)."),
     ],
 )
-def test_an_error_of_the_system_is_told_by_its_name_alone(error: OSError | ValueError, said: str) -> None:
-    assert explain(error, "a").message == said
+def test_a_system_error_is_reported_only_by_its_name(error: OSError | ValueError, message: str) -> None:
+    assert explain(error, "a").message == message
 
 
 @pytest.mark.requirement("paths.roots")
-def test_a_workspace_folder_is_there_by_its_own_name(root: Path) -> None:
+def test_a_workspace_folder_can_be_located_by_its_own_path(root: Path) -> None:
     workspace = Workspace([str(root)])
     assert [workspace.locate_exactly(f"{root}{end}").relative for end in ("", "/", "/.")] == ["."] * 3
 
 
 @pytest.mark.requirement("paths.contained")
 def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -> None:
-    own, other = str(root / "own" / "a"), str(root / "other")
+    own_path, ruled_path = str(root / "own" / "a"), str(root / "other")
 
-    def of_rules(path: str) -> str | None:
-        return "rule" if path == other else None
+    def rule_about(path: str) -> str | None:
+        return "rule" if path == ruled_path else None
 
-    for forbidden in (None, of_rules):
+    for forbidden in (None, rule_about):
         workspace = Workspace([str(root)], private=[str(root / "own")], forbidden=forbidden)
         assert workspace.forbidden is not None
-        assert workspace.forbidden(own) == "rule that this server's own files are private"
-        assert workspace.forbidden(other) == (forbidden and "rule")
+        assert workspace.forbidden(own_path) == "rule that this server's own files are private"
+        assert workspace.forbidden(ruled_path) == (forbidden and "rule")
     assert Workspace([str(root)], private=[str(root.parent / "elsewhere")]).forbidden is None
 
 
 @pytest.mark.requirement("paths.special")
-@pytest.mark.parametrize("spelled", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
-def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
-    with pytest.raises(ToolError) as caught:
-        Workspace([str(root)]).locate(spelled)
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+@pytest.mark.parametrize("path", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
+def test_an_impossible_path_is_refused(path: str, root: Path) -> None:
+    with pytest.raises(ToolError) as error_info:
+        Workspace([str(root)]).locate(path)
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("catalogue.private")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: modes of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: needs the file modes of POSIX")
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o702, 0o704, 0o740, 0o720])
 def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_path: Path, mode: int) -> None:
-    folder, new = tmp_path / "folder", tmp_path / "above" / "new"
+    folder, new_folder = tmp_path / "folder", tmp_path / "above" / "new"
     folder.mkdir()
     folder.chmod(mode)
-    for path in (folder, new):
+    for path in (folder, new_folder):
         with open_private_folder(str(path), makes=True):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert stat.S_IMODE(new.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(new_folder.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.requirement("paths.roots")
-def test_without_a_root_the_problem_is_told() -> None:
-    with pytest.raises(ToolError, match="set this") as caught:
+def test_without_a_root_the_error_explains_the_problem() -> None:
+    with pytest.raises(ToolError, match="set this") as error_info:
         Workspace([], "You have to set this.").locate("a")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.fixture
-def exchanged(root: Path, outside: Path) -> Callable[[], None]:
-    """Exchanges the folder `inside` for a link to one outside, which holds files of the same names."""
+def exchange_folder(root: Path, outside_folder: Path) -> Callable[[], None]:
+    """A function that replaces the folder `inside` with a link to `outside`, which has a file with the same name."""
     (root / "inside").mkdir()
     (root / "inside" / "secret.txt").write_text("harmless")
 
     def exchange() -> None:
         (root / "inside").rename(root / "before")
-        (root / "inside").symlink_to(outside)
+        (root / "inside").symlink_to(outside_folder)
 
     return exchange
 
 
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: descriptors of links are Linux's")
-def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_all(root: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: only Linux has descriptors of links")
+def test_the_stepwise_opener_opens_a_link_itself_only_on_request(root: Path) -> None:
     (root / "link").symlink_to("nowhere")
     no_link = os.O_NOFOLLOW
     descriptor = _open_by_steps(str(root / "link"), PATH_ONLY | no_link, 0)
@@ -209,36 +215,38 @@ def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_a
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(root: Path, exchanged: Callable[[], None]) -> None:
+def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(
+    root: Path, exchange_folder: Callable[[], None]
+) -> None:
     workspace = Workspace([str(root)])
     location = workspace.locate("inside/secret.txt")
-    exchanged()
-    with pytest.raises(ToolError) as caught, workspace.open_file(location):
+    exchange_folder()
+    with pytest.raises(ToolError) as error_info, workspace.open_file(location):
         pass
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
 
 
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.parametrize("below", ["", "/deep"], ids=["itself", "above"])
+@pytest.mark.parametrize("subpath", ["", "/deep"], ids=["itself", "above"])
 def test_a_folder_that_was_exchanged_for_a_link_is_not_listed(
-    below: str, root: Path, outside: Path, exchanged: Callable[[], None]
+    subpath: str, root: Path, outside_folder: Path, exchange_folder: Callable[[], None]
 ) -> None:
     (root / "inside" / "deep").mkdir()
-    (outside / "deep").mkdir()
+    (outside_folder / "deep").mkdir()
     workspace = Workspace([str(root)])
-    location = workspace.locate(f"inside{below}")
-    exchanged()
-    with pytest.raises(ToolError) as caught, workspace.open_folder(location.path) as folder:
+    location = workspace.locate(f"inside{subpath}")
+    exchange_folder()
+    with pytest.raises(ToolError) as error_info, workspace.open_folder(location.path) as folder:
         folder.entries()
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
 
 
 @pytest.mark.requirement("paths.exchanged")
-def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchanged: Callable[[], None]) -> None:
+def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchange_folder: Callable[[], None]) -> None:
     (root / "inside" / "link").symlink_to("secret.txt")
     workspace = Workspace([str(root)])
     with workspace.open_folder(workspace.locate("inside").path) as folder:
-        exchanged()
+        exchange_folder()
         assert folder.entries() == Entries(["secret.txt"], [], ["link"], [], [])
         info = folder.stat("secret.txt")
         assert info is not None
@@ -248,7 +256,7 @@ def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchanged: Cal
 
 
 @pytest.mark.requirement("paths.roots")
-def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
+def test_a_path_that_a_walk_found_belongs_to_the_innermost_root(root: Path) -> None:
     (root / "inner").mkdir()
     workspace = Workspace([str(root), str(root / "inner")])
     outer, inner = workspace.root_locations()
@@ -258,8 +266,8 @@ def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.contained")
-def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outside: Path) -> None:
-    (root / "link").symlink_to(outside)
+def test_a_name_is_not_searched_for_through_a_link_that_leads_out(root: Path, outside_folder: Path) -> None:
+    (root / "link").symlink_to(outside_folder)
     workspace = Workspace([str(root)])
     (folder,) = workspace.root_locations()
     assert workspace.has(folder, "link")
@@ -268,18 +276,18 @@ def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outs
 
 
 @pytest.mark.requirement("paths.no_path")
-@pytest.mark.parametrize("spelled", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
-def test_what_is_no_path_is_refused(spelled: str, root: Path) -> None:
+@pytest.mark.parametrize("path", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
+def test_a_url_or_a_home_path_is_refused(path: str, root: Path) -> None:
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError) as caught:
-        workspace.locate(spelled)
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+    with pytest.raises(ToolError) as error_info:
+        workspace.locate(path)
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("paths.no_path")
-@pytest.mark.parametrize(("spelled", "meant"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
-def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelled: str, meant: str, root: Path) -> None:
-    assert Workspace([str(root)]).locate(spelled).path == str(root / meant)
+@pytest.mark.parametrize(("spelling", "path"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
+def test_blanks_and_quotes_around_a_new_path_are_removed(spelling: str, path: str, root: Path) -> None:
+    assert Workspace([str(root)]).locate(spelling).path == str(root / path)
 
 
 @pytest.mark.requirement("hostile.names_read")
@@ -290,9 +298,9 @@ def test_a_path_in_a_workspace_with_an_unusual_name_is_read_as_it_was_shown(name
     file.write_text("a")
     workspace = Workspace([str(tmp_path / name)])
     assert workspace.locate(shown_whole_path(str(file))).path == str(file)
-    outside = tmp_path / f"{name}2"
+    outside_path = tmp_path / f"{name}2"
     with pytest.raises(PathNotInWorkspaceError):
-        workspace.locate(shown_whole_path(str(outside)))
+        workspace.locate(shown_whole_path(str(outside_path)))
 
 
 @pytest.mark.requirement("hostile.names_read")

@@ -1,4 +1,4 @@
-"""The tool `write_file`: what is asked, what is written, and what is told about it."""
+"""The tool `write_file`: what a person is asked, what is written, and what the result says about it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def ask(context: ToolContext, **arguments: Any) -> EditConfirmation:
 
 
 async def write(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
-    """Ask and execute, as a call does; the person answers with a text or simply agrees."""
+    """Ask and execute, as a call does. The person answers with a text, or only agrees."""
     tool = WriteFileTool()
     params = tool.validate_tool_params(arguments)
     await tool.should_confirm_execute(params, context)
@@ -54,9 +54,9 @@ def facts(result: ToolResult) -> dict[str, Any]:
 
 
 async def refusal(context: ToolContext, **arguments: Any) -> ToolError:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await write(context, **arguments)
-    return caught.value
+    return error_info.value
 
 
 @pytest.mark.requirement("write.create")
@@ -91,7 +91,7 @@ async def test_an_empty_file_can_be_written(root: Path, context: ToolContext) ->
 
 
 @pytest.mark.requirement("write.overwrite")
-async def test_overwriting_tells_the_lines_gained_and_lost(root: Path, context: ToolContext) -> None:
+async def test_overwriting_reports_the_lines_added_and_removed(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\ntwo\nthree\n")
     result = await write(context, file_path="a.txt", content="one\nTWO\n")
     assert str(result.llm_content).startswith(f"Overwrote {root / 'a.txt'}: +1 -2 lines; now 2 lines")
@@ -148,7 +148,7 @@ async def test_encoding_and_mark_are_kept(mark: bytes, codec: str, name: str, ro
 
 @pytest.mark.requirement("write.encoding")
 @pytest.mark.parametrize("old", ["caf\u00e9\n".encode("latin-1"), b"\0\x01binary", codecs.BOM_UTF16_LE + b"\0\xd8!"])
-async def test_what_was_no_known_text_becomes_utf_8_and_it_is_told(
+async def test_a_file_in_an_unknown_encoding_becomes_utf_8_and_the_result_says_so(
     old: bytes, root: Path, context: ToolContext
 ) -> None:
     (root / "a.txt").write_bytes(old)
@@ -203,9 +203,7 @@ async def test_a_placeholder_in_a_new_file_is_written(root: Path, context: ToolC
 
 
 @pytest.mark.requirement("write.literal")
-async def test_whether_a_placeholder_is_refused_tells_nothing_of_a_hidden_file(
-    root: Path, context: ToolContext
-) -> None:
+async def test_refusing_a_placeholder_discloses_nothing_about_a_hidden_file(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("a.py\n")
     for text in ("# ...\n", "x = 1\n", ""):
         (root / "a.py").write_text(text)
@@ -301,20 +299,20 @@ async def test_the_question_for_a_new_file_shows_all_of_it(context: ToolContext)
     details = await ask(context, file_path="new.txt", content="one\ntwo")
     assert details.state == f"absent {details.file_path}"
     assert "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n" in details.file_diff
-    long = await ask(context, file_path="new.txt", content="é" * 9_000)
-    assert long.editable is None
+    long_details = await ask(context, file_path="new.txt", content="é" * 9_000)
+    assert long_details.editable is None
 
 
 @pytest.mark.requirement("write.confirm")
 async def test_a_write_that_cannot_succeed_is_not_asked_about(root: Path, context: ToolContext) -> None:
     (root / "folder").mkdir()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await ask(context, file_path="folder", content="x")
-    assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
+    assert error_info.value.code is ToolErrorType.TARGET_IS_DIRECTORY
 
 
 @pytest.mark.requirement("write.confirm")
-async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, context: ToolContext) -> None:
+async def test_the_text_that_the_user_typed_is_written_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     result = await write(context, answer="user's\n", file_path="a.txt", content="model's\n")
     assert (root / "a.txt").read_text() == "user's\n"
@@ -335,7 +333,7 @@ async def test_an_empty_or_unchanged_answer_leaves_the_models_text(
 
 
 @pytest.mark.requirement("write.stale")
-async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path, context: ToolContext) -> None:
+async def test_a_change_between_question_and_write_is_not_overwritten(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
     tool = WriteFileTool()
@@ -344,9 +342,9 @@ async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path
     await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
     await tool.should_confirm_execute(params, context)
     path.write_text("changed while the question was open\n")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, context)
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert path.read_text() == "changed while the question was open\n"
 
 
@@ -374,7 +372,7 @@ async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Pa
 
 @pytest.mark.requirement("write.errors")
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "name"),
     [
         ({"content": "x"}, "file_path"),
         ({"file_path": "a.txt"}, "content"),
@@ -385,13 +383,13 @@ async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Pa
         ({"file_path": "a.txt", "content": 5.5}, "content"),
     ],
 )
-async def test_wrong_parameters_are_named(arguments: dict[str, Any], named: str, context: ToolContext) -> None:
-    with pytest.raises(InvalidToolParamsError, match=named):
+async def test_wrong_parameters_are_named(arguments: dict[str, Any], name: str, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError, match=name):
         await write(context, **arguments)
 
 
 @pytest.mark.requirement("write.errors")
-async def test_a_file_in_the_place_of_a_folder_is_named(root: Path, context: ToolContext) -> None:
+async def test_the_error_says_that_a_folder_of_the_path_is_a_file(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x")
     error = await refusal(context, file_path="a.txt/b.txt", content="x")
     assert error.code is ToolErrorType.FILE_WRITE_FAILURE
@@ -405,95 +403,95 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     result = await write(context, file_path="a.env", content="KEY=new\n")
     assert (root / "a.env").read_text() == "KEY=new\n"
     assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
-    again = await write(context, file_path="a.env", content="KEY=new\n")
-    assert "already has exactly this content" in str(again.llm_content)  # as this client knows
+    second_result = await write(context, file_path="a.env", content="KEY=new\n")
+    assert "already has exactly this content" in str(second_result.llm_content)  # this client wrote the content itself
     (root / "a.env").write_bytes("K\xc9Y=s\r\n".encode("utf-16"))
-    other = replace(context, client=ClientState(key="other"))
-    assert (await write(other, file_path="a.env", content="KEY=new\n")).structured == result.structured
-    third = replace(context, client=ClientState(key="third"))
-    error = await refusal(third, file_path="a.env", content="x", expected_sha256="0" * 64)
+    other_client = replace(context, client=ClientState(key="other"))
+    assert (await write(other_client, file_path="a.env", content="KEY=new\n")).structured == result.structured
+    third_client = replace(context, client=ClientState(key="third"))
+    error = await refusal(third_client, file_path="a.env", content="x", expected_sha256="0" * 64)
     assert hashlib.sha256(b"KEY=new\n").hexdigest() not in error.message
 
 
 @pytest.mark.requirement("write.hidden")
 async def test_a_new_file_holds_nothing_that_could_be_hidden(root: Path, context: ToolContext) -> None:
-    (root / ".qwenignore").symlink_to("nowhere")  # so that it is not known what it hides
+    (root / ".qwenignore").symlink_to("nowhere")  # a broken link, so nobody knows what it hides
     await write(context, file_path="new.txt", content="x\n")
     assert (root / "new.txt").read_text() == "x\n"
 
 
 @pytest.mark.requirement("write.hidden")
-@pytest.mark.parametrize("of_all", [False, True])
+@pytest.mark.parametrize("hides_all_files", [False, True])
 async def test_overwriting_a_file_that_a_rule_hides_does_not_show_what_it_held(
-    of_all: bool, root: Path, context: ToolContext
+    hides_all_files: bool, root: Path, context: ToolContext
 ) -> None:
     (root / "a.env").write_text("KEY=secret\n")
     rule = "permissions.ask rule Read"
     workspace = (
         Workspace([str(root)], rule_of_all_reading=rule)
-        if of_all
+        if hides_all_files
         else Workspace([str(root)], forbidden=lambda path: rule if path.endswith(".env") else None)
     )
     context = replace(context, workspace=workspace)
     tool = WriteFileTool()
     params = tool.validate_tool_params({"file_path": "a.env", "content": "KEY=other\n"})
-    asked = await tool.should_confirm_execute(params, context)
+    details = await tool.should_confirm_execute(params, context)
     result = await write(context, file_path="a.env", content="KEY=new\n")
-    assert "secret" not in f"{asked}{result.llm_content}{result.structured}{result.return_display}"
+    assert "secret" not in f"{details}{result.llm_content}{result.structured}{result.return_display}"
     assert f"hidden from agents by the {rule}" in str(result.return_display)
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, context: ToolContext) -> None:
+async def test_expected_digests_do_not_disclose_the_content_of_a_hidden_file(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.pin\n")
     path = root / "a.pin"
     path.write_text("4711")
     tool = WriteFileTool()
     for client in (context, replace(context, client=ClientState(key=""))):
-        answers: set[tuple[ToolErrorType, str]] = set()
+        errors: set[tuple[ToolErrorType, str]] = set()
         for guess in (b"4710", b"4711", b"4712", b""):
             arguments = {"file_path": "a.pin", "content": "x", "expected_sha256": hashlib.sha256(guess).hexdigest()}
             params = tool.validate_tool_params(arguments)
             for act in (tool.should_confirm_execute, tool.execute):
-                with pytest.raises(ToolError) as caught:
+                with pytest.raises(ToolError) as error_info:
                     await act(params, client)
-                answers.add((caught.value.code, caught.value.message))
-        assert len(answers) == 1
+                errors.add((error_info.value.code, error_info.value.message))
+        assert len(errors) == 1
     assert path.read_text() == "4711"
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_by_it_alone(
-    root: Path, context: ToolContext
-) -> None:
+async def test_only_the_client_that_wrote_a_hidden_file_can_use_its_digest(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.pin\n")
     (root / "a.pin").write_text("4711")
-    ours = facts(await write(context, file_path="a.pin", content="ours"))["sha256"]
-    other = replace(context, client=ClientState(key="other"))
-    theirs = await refusal(other, file_path="a.pin", content="x", expected_sha256=ours)
-    next_one = facts(await write(context, file_path="a.pin", content="next", expected_sha256=ours.upper()))["sha256"]
+    first_digest = facts(await write(context, file_path="a.pin", content="ours"))["sha256"]
+    other_client = replace(context, client=ClientState(key="other"))
+    other_client_error = await refusal(other_client, file_path="a.pin", content="x", expected_sha256=first_digest)
+    second_digest = facts(
+        await write(context, file_path="a.pin", content="next", expected_sha256=first_digest.upper())
+    )["sha256"]
     assert (root / "a.pin").read_text() == "next"
     (root / "a.pin").write_text("of somebody else")
-    stale = await refusal(context, file_path="a.pin", content="x", expected_sha256=next_one)
+    stale_error = await refusal(context, file_path="a.pin", content="x", expected_sha256=second_digest)
     guess = hashlib.sha256(b"of somebody else").hexdigest()
-    guessed = await refusal(context, file_path="a.pin", content="x", expected_sha256=guess)
-    assert {error.message for error in (stale, guessed, theirs)} == {stale.message}
+    guess_error = await refusal(context, file_path="a.pin", content="x", expected_sha256=guess)
+    assert {error.message for error in (stale_error, guess_error, other_client_error)} == {stale_error.message}
     assert (root / "a.pin").read_text() == "of somebody else"
 
 
 @pytest.mark.requirement("write.hidden")
-@pytest.mark.parametrize("first", [{}, {"expected_sha256": "0" * 64}])
-async def test_a_hidden_file_that_somebody_else_changed_is_replaced_once_that_was_told(
-    first: dict[str, str], root: Path, context: ToolContext
+@pytest.mark.parametrize("options", [{}, {"expected_sha256": "0" * 64}])
+async def test_a_hidden_file_that_somebody_else_changed_is_replaced_only_after_a_warning(
+    options: dict[str, str], root: Path, context: ToolContext
 ) -> None:
     context = replace(context, workspace=Workspace([str(root)], forbidden=lambda _: "permissions.deny rule Read"))
     await write(context, file_path="a.env", content="ours")
-    for theirs in ("theirs", "theirs again"):
-        (root / "a.env").write_text(theirs)
-        told = await refusal(context, file_path="a.env", content="next", **first)
-        assert told.code is ToolErrorType.FILE_CHANGED_SINCE_READ
-        assert theirs not in told.message
-        assert (root / "a.env").read_text() == theirs
+    for content in ("theirs", "theirs again"):
+        (root / "a.env").write_text(content)
+        error = await refusal(context, file_path="a.env", content="next", **options)
+        assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+        assert content not in error.message
+        assert (root / "a.env").read_text() == content
         await write(context, file_path="a.env", content="next")
         assert (root / "a.env").read_text() == "next"
 
@@ -509,7 +507,7 @@ async def test_the_description_names_the_file(context: ToolContext) -> None:
 
 
 @pytest.mark.requirement("write.encoding")
-async def test_a_mark_that_the_content_brings_along_is_not_doubled(root: Path, context: ToolContext) -> None:
+async def test_a_byte_order_mark_in_the_content_is_not_doubled(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(codecs.BOM_UTF8 + b"old")
     tool = WriteFileTool()
     await tool.execute(tool.validate_tool_params({"file_path": "a.txt", "content": "\ufeffa"}), context)

@@ -1,4 +1,4 @@
-"""The writer: whole or not at all, mode kept, links broken openly."""
+"""The writer: it writes the whole file or nothing, keeps the mode, and reports hard links that it breaks."""
 
 from __future__ import annotations
 
@@ -41,43 +41,43 @@ def test_nothing_is_left_beside_the_file(root: Path) -> None:
 def test_a_file_that_is_not_as_expected_is_not_written(exists: bool, root: Path) -> None:
     path = root / "a.txt"
     path.write_text("old")
-    expected = None if exists else identity_of(path.stat())
+    identity = None if exists else identity_of(path.stat())
     if not exists:
         path.unlink()
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError) as caught:
-        replace_file(workspace, workspace.locate("a.txt"), b"new", expected)
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    with pytest.raises(ToolError) as error_info:
+        replace_file(workspace, workspace.locate("a.txt"), b"new", identity)
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert os.listdir(root) == (["a.txt"] if exists else [])
 
 
 @pytest.mark.requirement("write.links")
 def test_another_name_of_the_file_keeps_the_old_content(root: Path) -> None:
-    path, other = root / "a.txt", root / "b.txt"
+    path, second_path = root / "a.txt", root / "b.txt"
     path.write_text("old")
-    os.link(path, other)
+    os.link(path, second_path)
     workspace = Workspace([str(root)])
     _, links_broken = replace_file(workspace, workspace.locate("a.txt"), b"new", identity_of(path.stat()))
     assert links_broken == 1
-    assert (path.read_text(), other.read_text()) == ("new", "old")
+    assert (path.read_text(), second_path.read_text()) == ("new", "old")
 
 
 @pytest.mark.requirement("write.errors")
-def test_a_folder_in_the_way_is_named(root: Path) -> None:
+def test_a_write_to_a_folder_or_below_a_file_is_refused(root: Path) -> None:
     (root / "folder").mkdir()
     (root / "file").write_text("x")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         replace_file(workspace, workspace.locate("folder"), b"x", None)
-    assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
-    with pytest.raises(ToolError) as caught:
+    assert error_info.value.code is ToolErrorType.TARGET_IS_DIRECTORY
+    with pytest.raises(ToolError) as error_info:
         replace_file(workspace, workspace.locate("file/below"), b"x", None)
-    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert error_info.value.code is ToolErrorType.FILE_WRITE_FAILURE
 
 
 @pytest.mark.requirement("write.turns")
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: a descriptor without a lock, of Linux")
-def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: only Linux has descriptors that cannot be locked")
+def test_a_folder_that_cannot_be_locked_is_not_waited_for(root: Path) -> None:
     for flags, is_locked in ((os.O_RDONLY, True), (os.O_PATH, None)):
         descriptor = os.open(root, flags)
         try:
@@ -87,59 +87,61 @@ def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("write.turns")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: locks of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: needs the file locks of POSIX")
 def test_another_process_is_locked_out_of_a_folder_and_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.files.change.writer.BUSY_SECONDS", 0.02)
-    others = os.open(root, os.O_RDONLY)  # a lock belongs to what was opened, so this is as good as another process
+    second_descriptor = os.open(
+        root, os.O_RDONLY
+    )  # a lock belongs to the open file, so a second one acts like another process
     try:
         with open_folder(str(root)) as folder:
             with lock_folder(folder):
-                assert try_lock(others) is False
-            assert try_lock(others) is True
+                assert try_lock(second_descriptor) is False
+            assert try_lock(second_descriptor) is True
             with pytest.raises(OSError, match="busy"), lock_folder(folder):
                 pass
-            fcntl.flock(others, fcntl.LOCK_UN)
+            fcntl.flock(second_descriptor, fcntl.LOCK_UN)
             with lock_folder(folder):
-                assert try_lock(others) is False
+                assert try_lock(second_descriptor) is False
     finally:
-        os.close(others)
+        os.close(second_descriptor)
 
 
 @pytest.mark.requirement("write.errors")
-def test_a_file_that_cannot_be_removed_is_told_of(root: Path) -> None:
+def test_a_file_that_cannot_be_removed_raises_an_error(root: Path) -> None:
     workspace = Workspace([str(root)])
     (root / "folder").mkdir()
     (root / "folder" / "a.txt").write_text("x")
     location, identity = workspace.locate("folder/a.txt"), identity_of((root / "folder" / "a.txt").stat())
     remove_file(workspace, location, identity)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         remove_file(workspace, location, identity)
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     (root / "folder").rmdir()
     (root / "folder").write_text("a file")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         remove_file(workspace, location, identity)
-    assert caught.value.code is ToolErrorType.FILE_NOT_FOUND
+    assert error_info.value.code is ToolErrorType.FILE_NOT_FOUND
 
 
 @pytest.mark.requirement("write.turns")
 def test_waiting_for_another_writer_ends_when_the_call_is_cancelled(root: Path) -> None:
     location = Workspace([str(root)]).locate("a.txt")
     signal = AbortSignal()
-    outcome: list[ToolErrorType] = []
+    error_codes: list[ToolErrorType] = []
 
     def wait() -> None:
         try:
             with exclusive(location, signal):
                 pass
         except ToolError as error:
-            outcome.append(error.code)
+            error_codes.append(error.code)
 
     with exclusive(location, AbortSignal()):
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        thread = threading.Thread(target=wait)
+        thread.start()
         signal.abort()
-        waiting.join()
-    assert outcome == [ToolErrorType.CANCELLED]
+        thread.join()
+    assert error_codes == [ToolErrorType.CANCELLED]
     with exclusive(location, AbortSignal()):
-        assert outcome == [ToolErrorType.CANCELLED]
+        assert error_codes == [ToolErrorType.CANCELLED]

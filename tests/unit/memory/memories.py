@@ -1,4 +1,4 @@
-"""Saving facts as a call does, without a server."""
+"""Helpers that save facts as a call does, without a server."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tools.contract.tool_results import ToolResult
 from tools.memory.memory_files import MemoryFiles
 
 
-async def asked_about(
+async def confirmation_for(
     context: ToolContext, files: MemoryFiles | None = None, **arguments: Any
 ) -> ConfirmationDetails | None:
-    """What would be asked."""
+    """Return the question that a call would ask, or `None` if it would not ask."""
     tool = MemoryTool(files)
     return await tool.should_confirm_execute(tool.validate_tool_params(arguments), context)
 
 
 async def save(context: ToolContext, files: MemoryFiles | None = None, **arguments: Any) -> ToolResult:
-    """Save a fact; the structured result keeps its schema."""
+    """Save a fact, and check that the structured result fits its schema."""
     tool = MemoryTool(files)
     result = await tool.execute(tool.validate_tool_params(arguments), context)
     assert tool.output_schema is not None
@@ -31,7 +31,7 @@ async def save(context: ToolContext, files: MemoryFiles | None = None, **argumen
     return result
 
 
-def told(result: ToolResult) -> dict[str, Any]:
-    """The structured result."""
+def structured(result: ToolResult) -> dict[str, Any]:
+    """Return the structured result."""
     assert result.structured is not None
     return dict(result.structured)

@@ -1,4 +1,4 @@
-"""Which files may be memories: Markdown files, and for all projects no other file of the folder they lie in."""
+"""Names of memory files: only Markdown files are memories, so no other file in their folder is read or written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.requests.prompts_and_resources import MemoryResources
-from tests.unit.memory.memories import asked_about, save
+from tests.unit.memory.memories import confirmation_for, save
 from tools.builtin.todo_write import TodoLists
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -25,7 +25,7 @@ SECRET = '{"key": "hunter2"}\n- Tabs.\n'
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The folder of the global memory, with something else in it."""
+    """The folder of the global memory, which also has a settings file."""
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "settings.json").write_text(SECRET)
@@ -46,9 +46,9 @@ async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
         await save(context, files, fact="Tabs.", scope=scope)
         return
     assert await MemoryResources(files, TodoLists()).list_resources(context) == []
-    with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as caught:
-        await asked_about(context, files, fact="Tabs.", scope=scope)
-    assert caught.value.code is ToolErrorType.EXECUTION_FAILED
+    with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as error_info:
+        await confirmation_for(context, files, fact="Tabs.", scope=scope)
+    assert error_info.value.code is ToolErrorType.EXECUTION_FAILED
     with pytest.raises(ToolError):
         await save(context, files, fact="Blanks.", scope=scope)
     assert (folder / "settings.json").read_text() == SECRET
@@ -75,21 +75,21 @@ async def test_the_memory_of_a_project_may_have_a_name_of_its_own(home: Path, ro
 @pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
 @pytest.mark.parametrize("scope", ["global", "project"])
-async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_read(
+async def test_errors_do_not_disclose_whether_an_unreadable_memory_has_a_fact(
     scope: str, verdict: Verdict, home: Path, root: Path, context: ToolContext
 ) -> None:
     for folder in (home, root):
         (folder / "AGENTS.md").write_text("- Tabs.\n")
     rule = parse_rule("Read(AGENTS.md)", verdict, "permissions", str, "/home/none")
     rules = Rules(deny=(rule,)) if verdict is Verdict.DENY else Rules(ask=(rule,))
-    hidden = hidden_paths(rules, [str(root)])
-    context = replace(context, workspace=Workspace([str(root)], forbidden=hidden))
+    forbidden = hidden_paths(rules, [str(root)])
+    context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden))
     files = MemoryFiles(global_folder=str(home))
-    told: set[str] = set()
+    messages: set[str] = set()
     for fact in ("Tabs.", "Blanks."):
-        for call in (asked_about, save):
-            with pytest.raises(ToolError) as caught:
+        for call in (confirmation_for, save):
+            with pytest.raises(ToolError) as error_info:
                 await call(context, files, fact=fact, scope=scope)
-            assert caught.value.code is ToolErrorType.PATH_IGNORED
-            told.add(caught.value.message)
-    assert len(told) == 1
+            assert error_info.value.code is ToolErrorType.PATH_IGNORED
+            messages.add(error_info.value.message)
+    assert len(messages) == 1

@@ -1,4 +1,4 @@
-"""Which saves are asked about, by the mode and by rules about paths, and what an answer covers."""
+"""Permissions of memories: when a mode or a rule about paths makes a save ask, and what an answer covers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.people import Person
 from tools.builtin.save_memory import MemoryTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
-from tools.contract.confirmation import Answer, Decision, Question
+from tools.contract.confirmation import Answer, Decision
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.memory.memory_files import MemoryFiles
@@ -22,32 +23,24 @@ from tools.permissions.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 
-class Refusing:
-    """A person who refuses, and keeps what was asked."""
-
-    def __init__(self, decision: Decision = Decision.DENY) -> None:
-        self.asked: list[Question] = []
-        self._decision = decision
-
-    async def ask(self, question: Question) -> Answer:
-        self.asked.append(question)
-        return Answer(self._decision)
-
-
 class Saver:
-    """Saves facts through the flow, under rules."""
+    """Saves facts through the whole call flow, under permission rules."""
 
     def __init__(self, folder: Path, rules: Mapping[Verdict, Sequence[str]] | None = None) -> None:
-        read = {
+        parsed_rules = {
             verdict: tuple(parse_rule(text, verdict, "permissions", str, "/home/none") for text in texts)
             for verdict, texts in (rules or {}).items()
         }
-        lists = Rules(deny=read.get(Verdict.DENY, ()), ask=read.get(Verdict.ASK, ()), allow=read.get(Verdict.ALLOW, ()))
+        policy_rules = Rules(
+            deny=parsed_rules.get(Verdict.DENY, ()),
+            ask=parsed_rules.get(Verdict.ASK, ()),
+            allow=parsed_rules.get(Verdict.ALLOW, ()),
+        )
         registry = ToolRegistry()
         registry.register_tool(MemoryTool(MemoryFiles(global_folder=str(folder))))
-        self._flow = ToolRunner(registry, PermissionPolicy(lists))
+        self._flow = ToolRunner(registry, PermissionPolicy(policy_rules))
 
-    async def save(self, context: ToolContext, person: Refusing, scope: str, fact: str = "Tabs.") -> bool:
+    async def save(self, context: ToolContext, person: Person, scope: str, fact: str = "Tabs.") -> bool:
         call = FunctionCall("save_memory", {"fact": fact, "scope": scope})
         outcome = await self._flow.run(call, context, person)
         assert isinstance(outcome, ToolResult)
@@ -70,9 +63,9 @@ async def test_auto_edit_covers_the_memory_of_the_project_and_not_that_of_all_pr
     mode: ApprovalMode, scope: str, is_asked: bool, tmp_path: Path, context: ToolContext
 ) -> None:
     context.client.approval_mode = mode
-    person = Refusing()
+    person = Person(Answer(Decision.DENY))
     assert await Saver(tmp_path / "home").save(context, person, scope) is not is_asked
-    assert bool(person.asked) is is_asked
+    assert bool(person.questions) is is_asked
 
 
 @pytest.mark.requirement("memory.modes")
@@ -87,24 +80,26 @@ async def test_auto_edit_covers_the_memory_of_the_project_and_not_that_of_all_pr
         ("Edit(src/**)", set[str]()),
     ],
 )
-async def test_rules_about_edits_hold_for_memories(
+async def test_rules_about_edits_apply_to_memories(
     rule: str, scopes: set[str], tmp_path: Path, context: ToolContext
 ) -> None:
     context.client.approval_mode = ApprovalMode.YOLO
     saver = Saver(tmp_path / "home", {Verdict.DENY: [rule.format(home=tmp_path / "home")]})
-    refused = {scope for scope in ("project", "global") if not await saver.save(context, Refusing(), scope)}
-    assert refused == scopes
+    refused_scopes = {
+        scope for scope in ("project", "global") if not await saver.save(context, Person(Answer(Decision.DENY)), scope)
+    }
+    assert refused_scopes == scopes
 
 
 @pytest.mark.requirement("memory.global_asked")
 async def test_always_covers_this_file_of_the_global_memory_and_the_folder_of_the_project(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
-    saver, person = Saver(tmp_path / "home"), Refusing(Decision.ALWAYS)
-    for scope, covered in (("global", f"of {tmp_path / 'home' / 'AGENTS.md'}"), ("project", f"in {root}")):
-        person.asked.clear()
+    saver, person = Saver(tmp_path / "home"), Person(Answer(Decision.ALWAYS))
+    for scope, place in (("global", f"of {tmp_path / 'home' / 'AGENTS.md'}"), ("project", f"in {root}")):
+        person.questions.clear()
         assert await saver.save(context, person, scope)
         assert await saver.save(context, person, scope, "Another.")
-        (question,) = person.asked
+        (question,) = person.questions
         titles = {choice.decision: choice.title for choice in question.choices}
-        assert titles[Decision.ALWAYS] == f"Always allow edits {covered} in this session"
+        assert titles[Decision.ALWAYS] == f"Always allow edits {place} in this session"

@@ -1,4 +1,4 @@
-"""Memory files and the todo list as resources: what is listed, what is read, and whose rules hold."""
+"""Memory files and the todo list as resources: what is listed, what can be read, and which rules apply."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.requests.prompts_and_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from tests.people import Person
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoLists, TodoWriteTool
@@ -30,29 +31,22 @@ pytestmark = pytest.mark.anyio
 PROJECT, GLOBAL = "memory://project", "memory://global"
 
 
-class Nobody:
-    """Nobody can be asked."""
+class ResourceReader:
+    """The memory resources of one server, and the call flow that reads them."""
 
-    async def ask(self, question: Question) -> Unavailable:
-        del question
-        return Unavailable(client_decides=False, way_out="")
-
-
-class Remembered:
-    """The resources of one server, with the flow that reads them."""
-
-    def __init__(self, folder: Path, denied: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, denied_rules: Sequence[str] = ()) -> None:
         self.files = MemoryFiles(global_folder=str(folder))
         self.todos = TodoLists()
         self.resources = MemoryResources(self.files, self.todos)
-        deny = tuple(parse_rule(text, Verdict.DENY, "permissions.deny", str, "/home/none") for text in denied)
+        deny = tuple(parse_rule(text, Verdict.DENY, "permissions.deny", str, "/home/none") for text in denied_rules)
         self.rules = Rules(deny=deny)
         registry = ToolRegistry()
         registry.register_tool(FileResourceTool())
         self._flow = ToolRunner(registry, PermissionPolicy(self.rules))
 
     async def _run(self, call: FunctionCall, context: ToolContext) -> ToolResult | Question:
-        return await self._flow.run(call, context, Nobody())
+        nobody = Person(Unavailable(client_decides=False, way_out=""))
+        return await self._flow.run(call, context, nobody)
 
     async def uris(self, context: ToolContext) -> list[str]:
         return [resource["uri"] for resource in await self.resources.list_resources(context)]
@@ -75,83 +69,83 @@ def text_of(result: ToolResult) -> str:
 async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
-    remembered = Remembered(tmp_path / "home")
-    assert await remembered.uris(context) == []
+    reader = ResourceReader(tmp_path / "home")
+    assert await reader.uris(context) == []
     for uri in (PROJECT, GLOBAL):
-        failed = await remembered.read(uri, context)
-        assert failed.error is not None
-        assert failed.error.code is ToolErrorType.FILE_NOT_FOUND
-    await save(context, remembered.files, fact="Tabs.")
-    assert await remembered.uris(context) == [PROJECT]
-    await save(context, remembered.files, fact="Blanks.", scope="global")
-    assert await remembered.uris(context) == [GLOBAL, PROJECT]
-    assert await remembered.uris(replace(context, workspace=Workspace([]))) == [GLOBAL]
+        failure = await reader.read(uri, context)
+        assert failure.error is not None
+        assert failure.error.code is ToolErrorType.FILE_NOT_FOUND
+    await save(context, reader.files, fact="Tabs.")
+    assert await reader.uris(context) == [PROJECT]
+    await save(context, reader.files, fact="Blanks.", scope="global")
+    assert await reader.uris(context) == [GLOBAL, PROJECT]
+    assert await reader.uris(replace(context, workspace=Workspace([]))) == [GLOBAL]
     for uri, fact in ((PROJECT, "Tabs."), (GLOBAL, "Blanks.")):
-        result = await remembered.read(uri, context)
+        result = await reader.read(uri, context)
         assert text_of(result) == f"## Added Memories\n- {fact}\n"
         assert result.facts["mime_type"] == MARKDOWN
-    assert {resource["mimeType"] for resource in await remembered.resources.list_resources(context)} == {MARKDOWN}
-    assert not remembered.resources.knows("memory://other")
-    assert not remembered.resources.knows((root / "AGENTS.md").as_uri())
+    assert {resource["mimeType"] for resource in await reader.resources.list_resources(context)} == {MARKDOWN}
+    assert not reader.resources.knows("memory://other")
+    assert not reader.resources.knows((root / "AGENTS.md").as_uri())
 
 
 @pytest.mark.requirement("memory.resources")
-async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
+async def test_a_memory_hidden_from_agents_is_neither_listed_nor_read(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
-    remembered = Remembered(tmp_path / "home")
-    await save(context, remembered.files, fact="Tabs.")
+    reader = ResourceReader(tmp_path / "home")
+    await save(context, reader.files, fact="Tabs.")
     (root / ".qwenignore").write_text("AGENTS.md\n")
-    assert await remembered.uris(context) == []
-    failed = await remembered.read(PROJECT, context)
-    assert failed.error is not None
-    assert failed.error.code is ToolErrorType.PATH_IGNORED
+    assert await reader.uris(context) == []
+    failure = await reader.read(PROJECT, context)
+    assert failure.error is not None
+    assert failure.error.code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("memory.resources")
 @pytest.mark.parametrize("uri", [PROJECT, GLOBAL])
-async def test_what_rules_forbid_to_read_is_neither_listed_nor_read(
+async def test_a_memory_that_rules_forbid_to_read_is_neither_listed_nor_read(
     uri: str, tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
     folder = root if uri == PROJECT else tmp_path / "home"
-    remembered = Remembered(tmp_path / "home", [f"Read(/{folder}/AGENTS.md)"])
+    reader = ResourceReader(tmp_path / "home", [f"Read(/{folder}/AGENTS.md)"])
     for scope in ("project", "global"):
-        await save(context, remembered.files, fact="Tabs.", scope=scope)
-    forbidden = hidden_paths(remembered.rules, [str(root)])
+        await save(context, reader.files, fact="Tabs.", scope=scope)
+    forbidden = hidden_paths(reader.rules, [str(root)])
     context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden))
-    assert await remembered.uris(context) == [GLOBAL if uri == PROJECT else PROJECT]
-    failed = await remembered.read(uri, context)
-    assert failed.error is not None
-    assert failed.error.code is ToolErrorType.EXECUTION_DENIED
+    assert await reader.uris(context) == [GLOBAL if uri == PROJECT else PROJECT]
+    failure = await reader.read(uri, context)
+    assert failure.error is not None
+    assert failure.error.code is ToolErrorType.EXECUTION_DENIED
 
 
 @pytest.mark.requirement("memory.resources")
 async def test_a_memory_that_is_a_folder_or_leads_out_is_not_listed(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
-    remembered = Remembered(tmp_path / "home")
+    reader = ResourceReader(tmp_path / "home")
     (tmp_path / "home" / "AGENTS.md").mkdir(parents=True)
     (tmp_path / "secret.md").write_text("secret")
     (root / "AGENTS.md").symlink_to(tmp_path / "secret.md")
-    assert await remembered.uris(context) == []
+    assert await reader.uris(context) == []
     for uri in (PROJECT, GLOBAL):
-        failed = await remembered.read(uri, context)
-        assert failed.error is not None
-        assert "secret" not in str(failed)
+        failure = await reader.read(uri, context)
+        assert failure.error is not None
+        assert "secret" not in str(failure)
 
 
 @pytest.mark.requirement("todo.owner")
-async def test_a_client_reads_its_own_todo_list_and_no_other_one(tmp_path: Path, context: ToolContext) -> None:
-    remembered = Remembered(tmp_path / "home")
-    tool = TodoWriteTool(remembered.todos)
+async def test_a_client_reads_only_its_own_todo_list(tmp_path: Path, context: ToolContext) -> None:
+    reader = ResourceReader(tmp_path / "home")
+    tool = TodoWriteTool(reader.todos)
     todos = [{"id": "a", "content": "Say “hi”", "status": "in_progress"}]
     await tool.execute(tool.validate_tool_params({"todos": todos}), context)
-    assert await remembered.uris(context) == [TODO_LIST]
-    result = await remembered.read(TODO_LIST, context)
+    assert await reader.uris(context) == [TODO_LIST]
+    result = await reader.read(TODO_LIST, context)
     assert (json.loads(text_of(result)), result.facts["mime_type"]) == ({"todos": todos}, JSON)
     for client in (ClientState("other"), ClientState("")):
-        other = replace(context, client=client)
-        assert await remembered.uris(other) == []
-        failed = await remembered.read(TODO_LIST, other)
-        assert failed.error is not None
-        assert failed.error.code is ToolErrorType.FILE_NOT_FOUND
+        other_context = replace(context, client=client)
+        assert await reader.uris(other_context) == []
+        failure = await reader.read(TODO_LIST, other_context)
+        assert failure.error is not None
+        assert failure.error.code is ToolErrorType.FILE_NOT_FOUND

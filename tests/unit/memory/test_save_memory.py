@@ -1,4 +1,4 @@
-"""The tool `save_memory`: which file, what is asked, what is written, what is told."""
+"""The tool `save_memory`: which file it changes, what a person is asked, what is written, and what the result says."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.memory.memories import asked_about, save, told
+from tests.people import Person
+from tests.unit.memory.memories import confirmation_for, save, structured
 from tools.builtin.edit import WriteFileTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
-from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
+from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -29,20 +30,13 @@ from tools.permissions.permission_policy import PermissionPolicy
 pytestmark = pytest.mark.anyio
 
 
-class Agreeing:
-    """A person who agrees to everything, and counts what was asked."""
-
-    def __init__(self, content: str | None = None) -> None:
-        self.asked: list[Question] = []
-        self._content = content
-
-    async def ask(self, question: Question) -> Answer:
-        self.asked.append(question)
-        return Answer(Decision.ONCE, content=self._content)
+def agreeing_person(content: str | None = None) -> Person:
+    """Return a person who agrees to everything, and perhaps changes the content."""
+    return Person(Answer(Decision.ONCE, content=content))
 
 
-async def run(context: ToolContext, person: Agreeing, **arguments: str) -> ToolResult:
-    """One call through the whole flow."""
+async def run(context: ToolContext, person: Person, **arguments: str) -> ToolResult:
+    """Make one call through the whole call flow."""
     registry = ToolRegistry()
     registry.register_tool(MemoryTool())
     outcome = await ToolRunner(registry, PermissionPolicy()).run(
@@ -64,7 +58,7 @@ async def test_a_fact_goes_to_the_project_where_there_is_one(
 ) -> None:
     result = await save(context, files, fact="Tabs.")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
-    assert told(result) == {
+    assert structured(result) == {
         "scope": "project",
         "path": str(root / "AGENTS.md"),
         "fact": "Tabs.",
@@ -83,21 +77,21 @@ async def test_a_fact_goes_to_the_project_where_there_is_one(
 async def test_a_fact_goes_to_the_global_memory_where_there_is_no_project(
     files: MemoryFiles, tmp_path: Path, context: ToolContext
 ) -> None:
-    nowhere = replace(context, workspace=Workspace([]))
-    result = await save(nowhere, files, fact="Tabs.")
+    no_project = replace(context, workspace=Workspace([]))
+    result = await save(no_project, files, fact="Tabs.")
     path = tmp_path / "home" / "settings" / "AGENTS.md"
     assert path.read_text() == "## Added Memories\n- Tabs.\n"
-    assert (told(result)["scope"], told(result)["path"]) == ("global", str(path))
-    with pytest.raises(ToolError) as caught:
-        await save(nowhere, files, fact="Tabs.", scope="project")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert (structured(result)["scope"], structured(result)["path"]) == ("global", str(path))
+    with pytest.raises(ToolError) as error_info:
+        await save(no_project, files, fact="Tabs.", scope="project")
+    assert error_info.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("memory.scope")
-async def test_a_question_about_the_global_memory_makes_no_folder(
+async def test_a_question_about_the_global_memory_creates_no_folder(
     files: MemoryFiles, tmp_path: Path, context: ToolContext
 ) -> None:
-    assert await asked_about(context, files, fact="Tabs.", scope="global") is not None
+    assert await confirmation_for(context, files, fact="Tabs.", scope="global") is not None
     assert not (tmp_path / "home").exists()
     await save(context, files, fact="Tabs.", scope="global")
     assert (tmp_path / "home" / "settings").stat().st_mode & 0o077 == 0
@@ -123,21 +117,21 @@ async def test_name_folder_and_heading_are_those_of_the_settings(
 @pytest.mark.requirement("memory.files")
 @pytest.mark.parametrize("name", ["../out.md", "/tmp/out.md"])
 async def test_a_file_name_that_leads_out_of_the_folder_is_refused(name: str, root: Path, context: ToolContext) -> None:
-    with pytest.raises(ToolError, match=r"memory\.fileName") as caught:
+    with pytest.raises(ToolError, match=r"memory\.fileName") as error_info:
         await save(context, MemoryFiles(name), fact="Tabs.")
-    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert error_info.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
     assert not (root / name).exists()
 
 
 @pytest.mark.requirement("memory.insert")
 async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root: Path, context: ToolContext) -> None:
     (root / "AGENTS.md").write_text("# Rules\n\n* Tabs,  not blanks\n")
-    before = (root / "AGENTS.md").stat()
-    assert await asked_about(context, fact="Tabs, not blanks") is None
+    original_stat = (root / "AGENTS.md").stat()
+    assert await confirmation_for(context, fact="Tabs, not blanks") is None
     result = await save(context, fact="Tabs,\nnot blanks")
-    assert told(result)["saved"] is False
+    assert structured(result)["saved"] is False
     assert "already has this" in str(result.llm_content)
-    assert (root / "AGENTS.md").stat() == before
+    assert (root / "AGENTS.md").stat() == original_stat
 
 
 @pytest.mark.requirement("memory.insert")
@@ -149,7 +143,7 @@ async def test_a_fact_that_was_there_when_nobody_was_asked_is_not_added_once_it_
     params = tool.validate_tool_params({"fact": "Tabs."})
     assert await tool.should_confirm_execute(params, context) is None
     (root / "AGENTS.md").write_text("")
-    assert told(await tool.execute(params, context))["saved"] is False
+    assert structured(await tool.execute(params, context))["saved"] is False
     assert (root / "AGENTS.md").read_text() == ""
 
 
@@ -181,27 +175,25 @@ async def test_a_file_in_an_unknown_encoding_takes_ascii_only(root: Path, contex
 
 
 @pytest.mark.requirement("memory.question")
-async def test_the_question_shows_the_change_and_a_person_may_put_it_otherwise(
-    root: Path, context: ToolContext
-) -> None:
-    details = await asked_about(context, fact="Tabs.")
+async def test_the_question_shows_the_change_and_a_person_may_rephrase_it(root: Path, context: ToolContext) -> None:
+    details = await confirmation_for(context, fact="Tabs.")
     assert isinstance(details, EditConfirmation)
     assert (details.file_path, details.editable) == (str(root / "AGENTS.md"), "Tabs.")
     assert details.file_diff.endswith("+## Added Memories\n+- Tabs.\n")
-    person = Agreeing("Tabs,\n- but not in YAML")
+    person = agreeing_person("Tabs,\n- but not in YAML")
     result = await run(context, person, fact="Tabs.")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs, - but not in YAML\n"
-    assert told(result)["user_modified"] is True
-    assert [type(asked.details) for asked in person.asked] == [EditConfirmation]
-    assert (await run(context, Agreeing("--"), fact="x")).error is not None
+    assert structured(result)["user_modified"] is True
+    assert [type(question.details) for question in person.questions] == [EditConfirmation]
+    assert (await run(context, agreeing_person("--"), fact="x")).error is not None
 
 
 @pytest.mark.requirement("memory.question")
-async def test_facts_that_are_asked_about_side_by_side_are_all_saved(root: Path, context: ToolContext) -> None:
+async def test_facts_that_are_confirmed_at_the_same_time_are_all_saved(root: Path, context: ToolContext) -> None:
     tool = MemoryTool()
-    calls = [tool.validate_tool_params({"fact": f"fact {number}"}) for number in range(3)]
-    asked = [await tool.should_confirm_execute(params, context) for params in calls]
-    for params, details in zip(calls, asked, strict=True):
+    calls_params = [tool.validate_tool_params({"fact": f"fact {number}"}) for number in range(3)]
+    confirmations = [await tool.should_confirm_execute(params, context) for params in calls_params]
+    for params, details in zip(calls_params, confirmations, strict=True):
         await tool.execute(params, replace(context, confirmed=details))
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- fact 0\n- fact 1\n- fact 2\n"
 
@@ -215,34 +207,34 @@ async def test_an_answer_does_not_count_for_another_file(root: Path, context: To
     (root / "AGENTS.md").unlink()
     (root / "other.md").write_text("")
     (root / "AGENTS.md").symlink_to("other.md")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, replace(context, confirmed=details))
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "other.md").read_text() == ""
 
 
 @pytest.mark.requirement("memory.modes")
 async def test_plan_mode_refuses_and_auto_edit_does_not_ask(root: Path, context: ToolContext) -> None:
-    person = Agreeing()
+    person = agreeing_person()
     context.client.approval_mode = ApprovalMode.PLAN
     result = await run(context, person, fact="Tabs.")
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert not (root / "AGENTS.md").exists()
     context.client.approval_mode = ApprovalMode.AUTO_EDIT
-    assert told(await run(context, person, fact="Tabs."))["saved"] is True
-    assert person.asked == []
+    assert structured(await run(context, person, fact="Tabs."))["saved"] is True
+    assert person.questions == []
 
 
 @pytest.mark.requirement("memory.modes")
-async def test_a_client_that_cannot_be_told_from_others_may_save(root: Path, context: ToolContext) -> None:
+async def test_an_anonymous_client_may_save_a_fact(root: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(""))
-    assert told(await run(anonymous, Agreeing(), fact="Tabs."))["saved"] is True
+    assert structured(await run(anonymous, agreeing_person(), fact="Tabs."))["saved"] is True
     assert (root / "AGENTS.md").exists()
 
 
 @pytest.mark.requirement("memory.modes")
-async def test_rules_are_told_which_file_it_is(files: MemoryFiles, root: Path, context: ToolContext) -> None:
+async def test_rules_get_the_path_of_the_memory_file(files: MemoryFiles, root: Path, context: ToolContext) -> None:
     (root / "real.md").write_text("")
     (root / "AGENTS.md").symlink_to("real.md")
     tool = MemoryTool(files)
@@ -254,7 +246,7 @@ async def test_rules_are_told_which_file_it_is(files: MemoryFiles, root: Path, c
 
 
 @pytest.mark.requirement("resources.ledger")
-async def test_what_a_client_has_not_seen_of_the_file_is_not_taken_for_seen(root: Path, context: ToolContext) -> None:
+async def test_saving_a_fact_does_not_mark_unseen_content_as_read(root: Path, context: ToolContext) -> None:
     path, writer, reader = root / "AGENTS.md", WriteFileTool(), ReadFileTool()
     overwrite = writer.validate_tool_params({"file_path": "AGENTS.md", "content": "mine\n"})
     path.write_text("old\n")
@@ -263,32 +255,32 @@ async def test_what_a_client_has_not_seen_of_the_file_is_not_taken_for_seen(root
     await writer.execute(overwrite, context)
     path.write_text("theirs\n")
     await save(context, fact="unseen")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await writer.execute(overwrite, context)
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
 
 
 @pytest.mark.requirement("memory.params")
 @pytest.mark.parametrize(
     "fact", ["", "  \n", "---", "x" * (MAX_FACT_CHARS + 1)], ids=["none", "blank", "dashes", "long"]
 )
-def test_a_fact_has_to_be_there_and_be_short(fact: str) -> None:
+def test_an_empty_or_too_long_fact_is_refused(fact: str) -> None:
     with pytest.raises(InvalidToolParamsError):
         MemoryTool().validate_tool_params({"fact": fact})
 
 
 @pytest.mark.requirement("memory.params")
-async def test_what_the_dialogs_of_the_clis_fill_in_is_taken_and_means_nothing(
+async def test_parameters_that_the_dialogs_of_the_clis_add_are_accepted_and_ignored(
     root: Path, context: ToolContext
 ) -> None:
-    published = MemoryTool().parameter_schema["properties"]
-    assert list(published) == ["fact", "scope"]
+    properties = MemoryTool().parameter_schema["properties"]
+    assert list(properties) == ["fact", "scope"]
     await save(context, fact="Tabs.", modified_by_user=True, modified_content="all else is gone")
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
 
 
 @pytest.mark.requirement("memory.params")
-async def test_the_description_is_one_line_that_names_whom_it_is_for(context: ToolContext) -> None:
+async def test_the_description_is_one_line_that_names_the_scope(context: ToolContext) -> None:
     tool = MemoryTool()
     params = tool.validate_tool_params({"fact": "Tabs,\nnot blanks"})
     assert tool.get_description(params, context) == "Remember for this project: Tabs,\\nnot blanks"
@@ -297,7 +289,7 @@ async def test_the_description_is_one_line_that_names_whom_it_is_for(context: To
 
 
 @pytest.mark.requirement("memory.params")
-async def test_other_names_of_the_file_are_told_to_keep_the_old_content(root: Path, context: ToolContext) -> None:
+async def test_the_result_says_that_hard_links_keep_the_old_content(root: Path, context: ToolContext) -> None:
     (root / "AGENTS.md").write_text("old\n")
     os.link(root / "AGENTS.md", root / "second.md")
     result = await save(context, fact="Tabs.")

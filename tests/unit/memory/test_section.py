@@ -1,4 +1,4 @@
-"""The section of a memory file: what a fact becomes, and where it goes."""
+"""The section of a memory file: how a fact becomes an entry, and where the entry is inserted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.memory.memory_entries import entries_in, entry_of, similar_entry, wit
 from tools.memory.memory_files import MemoryFiles
 
 HEADINGS = MemoryFiles().headings
-OURS, QWEN, GEMINI = HEADINGS
+DEFAULT, QWEN, GEMINI = HEADINGS
 
 
 @pytest.mark.requirement("memory.entry")
@@ -40,7 +40,7 @@ OURS, QWEN, GEMINI = HEADINGS
         ("-- \n\t-", ""),
     ],
 )
-def test_a_fact_is_one_entry_whatever_is_in_it(fact: str, entry: str) -> None:
+def test_a_fact_becomes_one_entry_whatever_it_contains(fact: str, entry: str) -> None:
     assert entry_of(fact) == entry
 
 
@@ -53,8 +53,8 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
         return
     text = with_entry(before, entry, HEADINGS)
     assert len(text.splitlines()) == len(before.splitlines()) + (3 if before else 2)
-    for each in (entry, entry_of(entry)):
-        assert set(entries_in(each)) <= set(entries_in(text))
+    for entry_text in (entry, entry_of(entry)):
+        assert set(entries_in(entry_text)) <= set(entries_in(text))
     assert "<!" not in text
     assert "<?" not in text
 
@@ -63,31 +63,31 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
 @each_of(
     ("before", "after"),
     [
-        ("", f"{OURS}\n- new\n"),
-        ("text", f"text\n\n{OURS}\n- new\n"),
-        ("text\n", f"text\n\n{OURS}\n- new\n"),
-        ("text\n\n", f"text\n\n{OURS}\n- new\n"),
-        ("text\n  ", f"text\n  \n{OURS}\n- new\n"),
-        ("a\r\nb\r\n", f"a\r\nb\r\n\r\n{OURS}\r\n- new\r\n"),
-        ("a\rb\r", f"a\rb\r\r{OURS}\r- new\r"),
-        (f"{OURS}\n- old\n", f"{OURS}\n- old\n- new\n"),
-        (f"{OURS}\n- old", f"{OURS}\n- old\n- new\n"),
-        (f"{OURS}", f"{OURS}\n- new\n"),
-        (f"{OURS}\n\n- old\n\n\n", f"{OURS}\n\n- old\n- new\n\n\n"),
-        (f"{OURS}\n- old\n\n## Next\nx\n", f"{OURS}\n- old\n- new\n\n## Next\nx\n"),
-        (f"{OURS}\n- old\n### Below\n- y\n# Next", f"{OURS}\n- old\n### Below\n- y\n- new\n\n# Next"),
-        (f"{OURS}\r\n## Next\r\n", f"{OURS}\r\n- new\r\n\r\n## Next\r\n"),
+        ("", f"{DEFAULT}\n- new\n"),
+        ("text", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n\n", f"text\n\n{DEFAULT}\n- new\n"),
+        ("text\n  ", f"text\n  \n{DEFAULT}\n- new\n"),
+        ("a\r\nb\r\n", f"a\r\nb\r\n\r\n{DEFAULT}\r\n- new\r\n"),
+        ("a\rb\r", f"a\rb\r\r{DEFAULT}\r- new\r"),
+        (f"{DEFAULT}\n- old\n", f"{DEFAULT}\n- old\n- new\n"),
+        (f"{DEFAULT}\n- old", f"{DEFAULT}\n- old\n- new\n"),
+        (f"{DEFAULT}", f"{DEFAULT}\n- new\n"),
+        (f"{DEFAULT}\n\n- old\n\n\n", f"{DEFAULT}\n\n- old\n- new\n\n\n"),
+        (f"{DEFAULT}\n- old\n\n## Next\nx\n", f"{DEFAULT}\n- old\n- new\n\n## Next\nx\n"),
+        (f"{DEFAULT}\n- old\n### Below\n- y\n# Next", f"{DEFAULT}\n- old\n### Below\n- y\n- new\n\n# Next"),
+        (f"{DEFAULT}\r\n## Next\r\n", f"{DEFAULT}\r\n- new\r\n\r\n## Next\r\n"),
         (f"{QWEN}\n- old\n", f"{QWEN}\n- old\n- new\n"),
         (f"{GEMINI}  \n- old\n\n## Z\n", f"{GEMINI}  \n- old\n- new\n\n## Z\n"),
-        (f"{QWEN}\n- old\n\n{OURS}\n", f"{QWEN}\n- old\n\n{OURS}\n- new\n"),
-        (f"See {OURS} below.\n", f"See {OURS} below.\n\n{OURS}\n- new\n"),
-        (f"```\n{OURS}\n- old\n```\n", f"```\n{OURS}\n- old\n```\n\n{OURS}\n- new\n"),
-        (f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n# y\n", f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n- new\n\n# y\n"),
-        (f"{OURS}\n- old\n```\n# x\n", f"{OURS}\n- old\n- new\n\n```\n# x\n"),
-        (f"```sh\n{OURS}\n", f"{OURS}\n- new\n\n```sh\n{OURS}\n"),
-        (f"{OURS}\n- old\n<!--\n# x\n", f"{OURS}\n- old\n- new\n\n<!--\n# x\n"),
-        (f"<!-- a\n{OURS}\n- old\n-->\n", f"<!-- a\n{OURS}\n- old\n-->\n\n{OURS}\n- new\n"),
-        (f"<!-- a -->\n{OURS}\n- old\n", f"<!-- a -->\n{OURS}\n- old\n- new\n"),
+        (f"{QWEN}\n- old\n\n{DEFAULT}\n", f"{QWEN}\n- old\n\n{DEFAULT}\n- new\n"),
+        (f"See {DEFAULT} below.\n", f"See {DEFAULT} below.\n\n{DEFAULT}\n- new\n"),
+        (f"```\n{DEFAULT}\n- old\n```\n", f"```\n{DEFAULT}\n- old\n```\n\n{DEFAULT}\n- new\n"),
+        (f"{DEFAULT}\n~~~~\n# x\n~~~\n~~~~\n# y\n", f"{DEFAULT}\n~~~~\n# x\n~~~\n~~~~\n- new\n\n# y\n"),
+        (f"{DEFAULT}\n- old\n```\n# x\n", f"{DEFAULT}\n- old\n- new\n\n```\n# x\n"),
+        (f"```sh\n{DEFAULT}\n", f"{DEFAULT}\n- new\n\n```sh\n{DEFAULT}\n"),
+        (f"{DEFAULT}\n- old\n<!--\n# x\n", f"{DEFAULT}\n- old\n- new\n\n<!--\n# x\n"),
+        (f"<!-- a\n{DEFAULT}\n- old\n-->\n", f"<!-- a\n{DEFAULT}\n- old\n-->\n\n{DEFAULT}\n- new\n"),
+        (f"<!-- a -->\n{DEFAULT}\n- old\n", f"<!-- a -->\n{DEFAULT}\n- old\n- new\n"),
     ],
 )
 def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before: str, after: str) -> None:
@@ -99,19 +99,23 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["", " ", "x", "- old", "## Next", "# Top", "### Low", OURS, QWEN]),
+            st.sampled_from(["", " ", "x", "- old", "## Next", "# Top", "### Low", DEFAULT, QWEN]),
             st.sampled_from(["\n", "\r\n", "\r"]),
         )
     ),
-    st.sampled_from(["", "x", "- old", OURS]),
+    st.sampled_from(["", "x", "- old", DEFAULT]),
 )
-def test_all_that_was_there_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
-    before = "".join(body + ending for body, ending in lines) + last
-    after = with_entry(before, "- new entry", HEADINGS)
-    added = len(after) - len(before)
-    places = [at for at in range(len(before) + 1) if before[:at] + after[at : at + added] + before[at:] == after]
+def test_the_old_text_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
+    old_text = "".join(body + ending for body, ending in lines) + last
+    new_text = with_entry(old_text, "- new entry", HEADINGS)
+    growth = len(new_text) - len(old_text)
+    places = [
+        place
+        for place in range(len(old_text) + 1)
+        if old_text[:place] + new_text[place : place + growth] + old_text[place:] == new_text
+    ]
     assert places
-    assert "- new entry" in after.splitlines()
+    assert "- new entry" in new_text.splitlines()
 
 
 @pytest.mark.requirement("memory.insert")
@@ -124,7 +128,7 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
 
 @pytest.mark.requirement("memory.similar")
 @each_of(
-    ("held", "wanted", "is_similar"),
+    ("old_entry", "new_entry", "is_similar"),
     [
         ("use tabs.", "Use tabs", True),
         ("Use **tabs**", "use tabs in Go", True),
@@ -133,13 +137,13 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
         ("...", "Use tabs", False),
     ],
 )
-def test_an_entry_that_says_much_the_same_is_found(held: str, wanted: str, is_similar: bool) -> None:
-    assert similar_entry(["other", held], wanted) == (held if is_similar else None)
+def test_a_similar_entry_is_found(old_entry: str, new_entry: str, is_similar: bool) -> None:
+    assert similar_entry(["other", old_entry], new_entry) == (old_entry if is_similar else None)
 
 
 @pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize(
-    ("text", "is_held"),
+    ("text", "has_entry"),
     [
         ("- use @angular and <!x>\n", True),
         ("* use  \\@angular and &lt;!x>\n", True),
@@ -149,5 +153,5 @@ def test_an_entry_that_says_much_the_same_is_found(held: str, wanted: str, is_si
         ("", False),
     ],
 )
-def test_an_entry_is_recognised_however_it_is_escaped(text: str, is_held: bool) -> None:
-    assert (entries_in(entry_of("use @angular and <!x>"))[0] in entries_in(text)) is is_held
+def test_an_entry_is_recognised_however_it_is_escaped(text: str, has_entry: bool) -> None:
+    assert (entries_in(entry_of("use @angular and <!x>"))[0] in entries_in(text)) is has_entry

@@ -1,4 +1,4 @@
-"""The tool `ask_user_question`: what it takes, what form a person gets, and what the model is told."""
+"""The tool `ask_user_question`: its parameters, the form that a person gets, and the result for the model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 
-OLD, NEW = "2025-06-18", "2025-11-25"
+OLD_REVISION, NEW_REVISION = "2025-06-18", "2025-11-25"
 
 LIBRARY = {
     "question": "Which library?",
@@ -53,22 +53,22 @@ NAME = {"question": "What name?", "header": "Name", "type": "text", "placeholder
 SURE = {"question": "Are you sure?", "header": "Sure", "type": "yesno"}
 
 
-def flow(**rules: list[str]) -> ToolRunner:
+def runner_with(**rules: list[str]) -> ToolRunner:
     registry = ToolRegistry()
     registry.register_tool(AskUserQuestionTool())
-    written = {f"permissions.{name}": texts for name, texts in rules.items()}
-    read, _ = read_rules(written, registry.canonical, "/home/u")
-    return ToolRunner(registry, PermissionPolicy(read, registry.canonical))
+    texts_by_setting = {f"permissions.{name}": texts for name, texts in rules.items()}
+    parsed_rules, _ = read_rules(texts_by_setting, registry.canonical, "/home/u")
+    return ToolRunner(registry, PermissionPolicy(parsed_rules, registry.canonical))
 
 
-async def ask(
+async def ask_questions(
     questions: Any,
     person: Person,
     context: ToolContext,
-    asking: ToolRunner | None = None,
+    runner: ToolRunner | None = None,
     name: str = "ask_user_question",
 ) -> ToolResult:
-    result = await (asking or flow()).run(FunctionCall(name, {"questions": questions}), context, person)
+    result = await (runner or runner_with()).run(FunctionCall(name, {"questions": questions}), context, person)
     assert isinstance(result, ToolResult)
     if result.structured is not None:
         assert AskUserQuestionTool.output_schema is not None
@@ -76,21 +76,21 @@ async def ask(
     return result
 
 
-async def asked_of(*questions: Mapping[str, Any], context: ToolContext) -> AskUserConfirmation:
+async def confirmation_for(*questions: Mapping[str, Any], context: ToolContext) -> AskUserConfirmation:
     tool = AskUserQuestionTool()
     details = await tool.should_confirm_execute(tool.validate_tool_params({"questions": list(questions)}), context)
     assert isinstance(details, AskUserConfirmation)
     return details
 
 
-def answered(*answers: tuple[str, ...]) -> Answer:
+def answer_with(*answers: tuple[str, ...]) -> Answer:
     return Answer(Decision.ONCE, answers=answers)
 
 
 @pytest.mark.requirement("ask_user.answer")
 async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolContext) -> None:
-    person = Person(answered(("httpx",), ("httpx", "mine"), (), ("Yes",)))
-    result = await ask([LIBRARY, TESTS, NAME, SURE], person, context)
+    person = Person(answer_with(("httpx",), ("httpx", "mine"), (), ("Yes",)))
+    result = await ask_questions([LIBRARY, TESTS, NAME, SURE], person, context)
     assert result.llm_content == (
         "The user answered:\nLibrary: httpx\nTests: httpx, mine\nName: (not answered)\nSure: Yes"
     )
@@ -110,10 +110,10 @@ async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolC
         (ConsentChannel.TIMED_OUT, "timed_out"),
     ],
 )
-async def test_no_answer_is_a_sentence_and_no_failure(
+async def test_no_answer_is_reported_in_a_sentence_and_is_not_an_error(
     channel: ConsentChannel, outcome: str, context: ToolContext
 ) -> None:
-    result = await ask([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
+    result = await ask_questions([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
     assert result.error is None
     assert result.structured == {"outcome": outcome, "answers": {}}
     assert "reply" in str(result.llm_content) or "best judgement" in str(result.llm_content)
@@ -121,7 +121,7 @@ async def test_no_answer_is_a_sentence_and_no_failure(
 
 @pytest.mark.requirement("ask_user.unavailable")
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "message_part"),
     [
         (Unavailable(client_decides=True, way_out="x"), "in your reply"),
         (Unavailable(client_decides=False, way_out="x"), "in your reply"),
@@ -129,13 +129,13 @@ async def test_no_answer_is_a_sentence_and_no_failure(
         (Answer(Decision.DENY, ConsentChannel.FAILED, reason="-32603: no window"), "an error (-32603: no window)"),
     ],
 )
-async def test_where_nobody_can_be_asked_or_no_answer_is_one_the_model_is_told_to_ask_itself(
-    outcome: Answer | Unavailable, told: str, context: ToolContext
+async def test_if_no_answer_can_be_had_the_model_is_told_to_ask_in_its_reply(
+    outcome: Answer | Unavailable, message_part: str, context: ToolContext
 ) -> None:
-    result = await ask([LIBRARY], Person(outcome), context)
+    result = await ask_questions([LIBRARY], Person(outcome), context)
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_FAILED
-    assert told in result.error.message
+    assert message_part in result.error.message
 
 
 @pytest.mark.requirement("ask_user.always_asked")
@@ -147,8 +147,8 @@ async def test_no_mode_and_no_rule_answers_in_a_persons_place(
     mode: ApprovalMode, rules: dict[str, list[str]], context: ToolContext
 ) -> None:
     context = replace(context, client=replace(context.client, approval_mode=mode))
-    person = Person(answered(("httpx",)))
-    result = await ask([LIBRARY], person, context, flow(**rules))
+    person = Person(answer_with(("httpx",)))
+    result = await ask_questions([LIBRARY], person, context, runner_with(**rules))
     assert len(person.questions) == 1
     assert person.questions[0].choices == ()
     assert result.structured == {"outcome": "answered", "answers": {"Library": ["httpx"]}}
@@ -157,50 +157,50 @@ async def test_no_mode_and_no_rule_answers_in_a_persons_place(
 
 @pytest.mark.requirement("ask_user.always_asked")
 async def test_a_rule_can_forbid_the_question(context: ToolContext) -> None:
-    person = Person(answered(("httpx",)))
-    result = await ask([LIBRARY], person, context, flow(deny=["ask_user"]))
+    person = Person(answer_with(("httpx",)))
+    result = await ask_questions([LIBRARY], person, context, runner_with(deny=["ask_user"]))
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert not person.questions
 
 
 @pytest.mark.requirement("ask_user.always_asked")
-async def test_a_question_judged_without_being_asked_is_one_to_ask(context: ToolContext) -> None:
-    judged = await flow().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
-    assert judged.permission.verdict is Verdict.ASK
+async def test_a_question_always_needs_an_answer_from_a_person(context: ToolContext) -> None:
+    judgement = await runner_with().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
+    assert judgement.permission.verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("name", ["ask_user", "AskUser", "AskUserQuestion", "AskUserQuestionTool"])
-async def test_older_names_are_taken(name: str, context: ToolContext) -> None:
-    assert (await ask([LIBRARY], Person(answered(("httpx",))), context, name=name)).error is None
+async def test_older_names_are_accepted(name: str, context: ToolContext) -> None:
+    assert (await ask_questions([LIBRARY], Person(answer_with(("httpx",))), context, name=name)).error is None
 
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize(
-    ("question", "expected"),
+    ("question", "user_question"),
     [
         ({**NAME, "type": None}, UserQuestion(header="Name", question="What name?", placeholder="acme")),
         ({**NAME, "options": []}, UserQuestion(header="Name", question="What name?", placeholder="acme")),
         ({**LIBRARY, "type": "text"}, UserQuestion(header="Library", question="Which library?")),
     ],
 )
-async def test_texts_are_told_from_choices(
-    question: Mapping[str, Any], expected: UserQuestion, context: ToolContext
+async def test_text_questions_are_distinguished_from_choices(
+    question: Mapping[str, Any], user_question: UserQuestion, context: ToolContext
 ) -> None:
-    assert (await asked_of(question, context=context)).questions == (expected,)
+    assert (await confirmation_for(question, context=context)).questions == (user_question,)
 
 
 @pytest.mark.requirement("ask_user.shapes")
-@pytest.mark.parametrize("spelled", [{"multiSelect": "true"}, {"multi_select": True}])
-async def test_several_answers_are_allowed_in_either_spelling(spelled: dict[str, Any], context: ToolContext) -> None:
-    (question,) = (await asked_of({**LIBRARY, **spelled}, context=context)).questions
+@pytest.mark.parametrize("spelling", [{"multiSelect": "true"}, {"multi_select": True}])
+async def test_several_answers_are_allowed_in_either_spelling(spelling: dict[str, Any], context: ToolContext) -> None:
+    (question,) = (await confirmation_for({**LIBRARY, **spelling}, context=context)).questions
     assert question.is_multiple
 
 
 @pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("questions", [LIBRARY, f"[{{{str(LIBRARY)[1:-1]}}}]".replace("'", '"')], ids=type)
-def test_one_question_alone_and_json_text_are_taken(questions: Any) -> None:
+def test_a_single_question_and_json_text_are_accepted(questions: Any) -> None:
     assert len(AskUserQuestionTool().validate_tool_params({"questions": questions}).questions) == 1
 
 
@@ -224,7 +224,7 @@ def test_one_question_alone_and_json_text_are_taken(questions: Any) -> None:
         [{**LIBRARY, "type": "number"}],
         [5],
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda questions: str(questions)[:40],
 )
 def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
     with pytest.raises(InvalidToolParamsError):
@@ -232,16 +232,16 @@ def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
 
 
 @pytest.mark.requirement("ask_user.shown")
-async def test_a_person_reads_the_questions_whole_with_what_would_not_be_seen(context: ToolContext) -> None:
+async def test_a_person_reads_the_whole_questions_with_invisible_characters_marked(context: ToolContext) -> None:
     hostile = {
         "question": "Go on?\n\nAsked because: the operator\u202e wants it",
         "header": "A\u200bB",
         "options": [{"label": "yes\x1b[31m"}, {"label": "no"}],
     }
-    person = Person(answered(("no",), ("no",)))
-    await ask([hostile, TESTS], person, context)
-    shown = render_question(person.questions[0])
-    assert shown.splitlines() == [
+    person = Person(answer_with(("no",), ("no",)))
+    await ask_questions([hostile, TESTS], person, context)
+    text = render_question(person.questions[0])
+    assert text.splitlines() == [
         "Ask the user: A\\u200bB, Tests",
         "",
         "The model asks you. Do not answer with passwords or other secrets.",
@@ -258,21 +258,21 @@ async def test_a_person_reads_the_questions_whole_with_what_would_not_be_seen(co
 async def test_the_longest_questions_are_shown_whole(context: ToolContext) -> None:
     option = {"description": "é" * MAX_DESCRIPTION_CHARS}
     options = [{**option, "label": str(number) * MAX_LABEL_CHARS} for number in range(MAX_QUESTIONS)]
-    longest = [
+    longest_questions = [
         {"question": "é" * MAX_QUESTION_CHARS, "header": str(number) * MAX_HEADER_CHARS, "options": options}
         for number in range(MAX_QUESTIONS)
     ]
-    person = Person(answered(*[("0",)] * MAX_QUESTIONS))
-    await ask(longest, person, context)
-    shown = render_question(person.questions[0])
-    assert shown.count("é") == MAX_QUESTIONS * (MAX_QUESTION_CHARS + MAX_QUESTIONS * MAX_DESCRIPTION_CHARS)
-    assert len(shown.encode()) < MAX_QUESTION_BYTES
+    person = Person(answer_with(*[("0",)] * MAX_QUESTIONS))
+    await ask_questions(longest_questions, person, context)
+    text = render_question(person.questions[0])
+    assert text.count("é") == MAX_QUESTIONS * (MAX_QUESTION_CHARS + MAX_QUESTIONS * MAX_DESCRIPTION_CHARS)
+    assert len(text.encode()) < MAX_QUESTION_BYTES
 
 
 @pytest.mark.requirement("ask_user.form")
 async def test_a_form_has_a_field_for_each_question_and_is_empty_by_default(context: ToolContext) -> None:
-    questions = (await asked_of(LIBRARY, TESTS, NAME, SURE, context=context)).questions
-    schema = questionnaire_schema(questions, NEW)
+    questions = (await confirmation_for(LIBRARY, TESTS, NAME, SURE, context=context)).questions
+    schema = questionnaire_schema(questions, NEW_REVISION)
     fields = schema["properties"]
     assert list(fields) == [
         *("question_1", "question_1_text", "question_2", "question_2_text", "question_3", "question_4"),
@@ -298,8 +298,8 @@ async def test_a_form_has_a_field_for_each_question_and_is_empty_by_default(cont
 
 @pytest.mark.requirement("ask_user.form")
 async def test_an_older_revision_gets_only_fields_that_it_knows(context: ToolContext) -> None:
-    questions = (await asked_of(LIBRARY, TESTS, NAME, SURE, context=context)).questions
-    schema = questionnaire_schema(questions, OLD)
+    questions = (await confirmation_for(LIBRARY, TESTS, NAME, SURE, context=context)).questions
+    schema = questionnaire_schema(questions, OLD_REVISION)
     fields = schema["properties"]
     assert fields["question_1"]["enum"] == ["httpx", "requests", "Other"]
     assert len(fields["question_1"]["enumNames"]) == len(fields["question_1"]["enum"])
@@ -311,15 +311,17 @@ async def test_an_older_revision_gets_only_fields_that_it_knows(context: ToolCon
 
 @pytest.mark.requirement("ask_user.form")
 async def test_an_option_that_is_called_other_stands_for_itself(context: ToolContext) -> None:
-    other = {**LIBRARY, "options": [{"label": "httpx"}, {"label": "other"}]}
-    questions = (await asked_of(other, context=context)).questions
-    values = [item["const"] for item in questionnaire_schema(questions, NEW)["properties"]["question_1"]["oneOf"]]
+    question = {**LIBRARY, "options": [{"label": "httpx"}, {"label": "other"}]}
+    questions = (await confirmation_for(question, context=context)).questions
+    values = [
+        item["const"] for item in questionnaire_schema(questions, NEW_REVISION)["properties"]["question_1"]["oneOf"]
+    ]
     assert values == ["httpx", "other"]
 
 
 @pytest.mark.requirement("ask_user.form")
 @pytest.mark.parametrize(
-    ("question", "content", "expected"),
+    ("question", "content", "answers"),
     [
         (LIBRARY, {"question_1": "httpx"}, ("httpx",)),
         (LIBRARY, {"question_1": "httpx", "question_1_text": " but 0.28 "}, ("httpx", "but 0.28")),
@@ -352,33 +354,33 @@ async def test_an_option_that_is_called_other_stands_for_itself(context: ToolCon
     ],
     ids=str,
 )
-async def test_a_form_means_what_was_chosen_and_written(
-    question: Mapping[str, Any], content: Mapping[str, Any], expected: tuple[str, ...] | None, context: ToolContext
+async def test_the_answers_are_read_from_the_fields_of_a_form(
+    question: Mapping[str, Any], content: Mapping[str, Any], answers: tuple[str, ...] | None, context: ToolContext
 ) -> None:
-    details = await asked_of(question, context=context)
-    assert read_questionnaire(details.questions, content) == ((expected,) if expected is not None else None)
+    details = await confirmation_for(question, context=context)
+    assert read_questionnaire(details.questions, content) == ((answers,) if answers is not None else None)
     answer = read_answer(Question("", details, ""), "accept", content, "form")
-    assert answer.channel is (ConsentChannel.FORM if expected is not None else ConsentChannel.MALFORMED)
+    assert answer.channel is (ConsentChannel.FORM if answers is not None else ConsentChannel.MALFORMED)
 
 
 @pytest.mark.requirement("ask_user.form")
-async def test_a_question_may_be_left_out_where_another_is_answered(context: ToolContext) -> None:
-    questions = (await asked_of(LIBRARY, NAME, context=context)).questions
+async def test_a_question_may_be_left_open_if_another_is_answered(context: ToolContext) -> None:
+    questions = (await confirmation_for(LIBRARY, NAME, context=context)).questions
     assert read_questionnaire(questions, {"question_2": "acme"}) == ((), ("acme",))
 
 
 @pytest.mark.requirement("ask_user.form")
 async def test_labels_come_back_as_the_model_wrote_them(context: ToolContext) -> None:
-    odd = {**LIBRARY, "options": [{"label": "a\u200bb"}, {"label": "c"}]}
-    questions = (await asked_of(odd, context=context)).questions
-    value = questionnaire_schema(questions, NEW)["properties"]["question_1"]["oneOf"][0]["const"]
+    question = {**LIBRARY, "options": [{"label": "a\u200bb"}, {"label": "c"}]}
+    questions = (await confirmation_for(question, context=context)).questions
+    value = questionnaire_schema(questions, NEW_REVISION)["properties"]["question_1"]["oneOf"][0]["const"]
     assert value == "a<U+200B>b"
     assert read_questionnaire(questions, {"question_1": value}) == (("a\u200bb",),)
 
 
 @pytest.mark.requirement("ask_user.form")
-async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContext) -> None:
-    questions = (await asked_of(NAME, context=context)).questions
+async def test_a_very_long_answer_is_cut_and_says_so(context: ToolContext) -> None:
+    questions = (await confirmation_for(NAME, context=context)).questions
     answers = read_questionnaire(questions, {"question_1": "x" * (MAX_ANSWER_CHARS + 1)})
     assert answers is not None
     assert answers[0][0].startswith("x" * MAX_ANSWER_CHARS + " [... cut")
@@ -389,7 +391,9 @@ async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContex
     ("action", "channel"),
     [("decline", ConsentChannel.DECLINED), ("cancel", ConsentChannel.CANCELLED), ("?", ConsentChannel.DECLINED)],
 )
-async def test_only_accepting_gives_an_answer(action: str, channel: ConsentChannel, context: ToolContext) -> None:
-    details = await asked_of(LIBRARY, context=context)
+async def test_only_an_accepted_form_gives_an_answer(
+    action: str, channel: ConsentChannel, context: ToolContext
+) -> None:
+    details = await confirmation_for(LIBRARY, context=context)
     answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
     assert (answer.channel, answer.answers) == (channel, ())

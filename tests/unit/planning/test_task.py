@@ -1,4 +1,4 @@
-"""The tool `task`: how an agent is run, what it is given, and what is told about it."""
+"""The tool `task`: how an agent is run, what it is given, and what the result says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.processes import CEILING, needs_proc
+from tests.people import Person
+from tests.processes import CEILING, needs_proc, until_ended
 from tests.tables import all_cases
+from tests.waiting import until
 from tools.agents import DEPTH_VARIABLE, AgentCommand
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool, read_answer
 from tools.call.base_tool import ClientState, ToolContext
@@ -37,47 +39,48 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", rea
 SHELL = "/bin/sh"
 
 
-def script(text: str, **more: Any) -> AgentCommand:
-    """An agent that is a script of the shell."""
-    return AgentCommand(name="worker", command=SHELL, args=("-c", text), **more)
+def script(text: str, **options: Any) -> AgentCommand:
+    """Return an agent that runs a shell script."""
+    return AgentCommand(name="worker", command=SHELL, args=("-c", text), **options)
 
 
 @dataclass
 class Agents:
-    """A client that hands out tasks.
+    """A client that gives tasks to agents.
 
     Args:
-        context: What the tool is given.
-        runner: Runs agents.
-        folders: Keeps long outputs.
-        told: The progress that the client was told.
+        context: The context of the tool's calls.
+        runner: Runs the agents.
+        folders: Stores long outputs.
+        messages: The progress messages that the client has received.
+        environment: The environment of the server.
     """
 
     context: ToolContext
     runner: ProgramRunner
     folders: PrivateFolders
-    told: list[str] = field(default_factory=list[str])
+    messages: list[str] = field(default_factory=list[str])
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": os.defpath, "HOME": "/"})
 
     def tool(self, *agents: AgentCommand) -> TaskTool:
-        """The tool for these agents."""
+        """Return the tool for these agents."""
         return TaskTool(agents, lambda: self.runner, self.environment)
 
     async def run(self, agent: AgentCommand, prompt: str = "Do it.") -> ToolResult:
-        """Hand a task to an agent."""
+        """Give a task to an agent, and return the result."""
         tool = self.tool(agent)
         with anyio.fail_after(CEILING):
             return await tool.execute(tool.validate_tool_params({"prompt": prompt}), self.context)
 
     async def text(self, agent: AgentCommand, prompt: str = "Do it.") -> str:
-        """What the model is told."""
+        """Give a task to an agent, and return the text for the model."""
         return text_of(await self.run(agent, prompt))
 
     async def error(self, agent: AgentCommand) -> ToolError:
-        """Hand a task to an agent that fails."""
-        with pytest.raises(ToolError) as caught:
+        """Give a task to an agent that fails, and return the error."""
+        with pytest.raises(ToolError) as error_info:
             await self.run(agent)
-        return caught.value
+        return error_info.value
 
 
 def text_of(result: ToolResult) -> str:
@@ -89,14 +92,14 @@ def text_of(result: ToolResult) -> str:
 @asynccontextmanager
 async def agents_in(context: ToolContext, folder: Path, **options: Any) -> AsyncGenerator[Agents]:
     starter, folders = BrokeredStarter(), PrivateFolders(str(folder))
-    told: list[str] = []
+    messages: list[str] = []
 
-    async def progress(done: float, total: float | None, message: str) -> None:
+    async def progress(steps: float, total: float | None, message: str) -> None:
         assert total is None
-        told.append(message)
+        messages.append(message)
 
     try:
-        yield Agents(replace(context, progress=progress), ProgramRunner(starter, folders, **options), folders, told)
+        yield Agents(replace(context, progress=progress), ProgramRunner(starter, folders, **options), folders, messages)
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await folders.aclose()
@@ -105,22 +108,8 @@ async def agents_in(context: ToolContext, folder: Path, **options: Any) -> Async
 
 @pytest.fixture
 async def agents(context: ToolContext, tmp_path: Path) -> AsyncGenerator[Agents]:
-    async with agents_in(context, tmp_path) as held:
-        yield held
-
-
-async def gone(pid: int) -> None:
-    """Wait until a process has ended."""
-    with anyio.fail_after(CEILING):
-        while _runs(pid):  # noqa: ASYNC110 - nobody tells
-            await anyio.sleep(0.005)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    async with agents_in(context, tmp_path) as client:
+        yield client
 
 
 @pytest.mark.requirement("task.run")
@@ -134,9 +123,9 @@ async def test_an_agent_reads_the_task_and_its_output_is_the_answer(agents: Agen
 
 
 @pytest.mark.requirement("task.run")
-@pytest.mark.parametrize(("prompt", "given"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
-async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_option(
-    prompt: str, given: str, agents: Agents
+@pytest.mark.parametrize(("prompt", "argument"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
+async def test_an_agent_can_get_the_task_as_its_last_argument_but_never_as_an_option(
+    prompt: str, argument: str, agents: Agents
 ) -> None:
     agent = AgentCommand(
         name="worker",
@@ -144,14 +133,14 @@ async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_op
         args=("-c", 'printf "[%s]" "$0" "$@"; cat', "name"),
         prompt="argument",
     )
-    assert await agents.text(agent, prompt) == f"[name][{given}]"
+    assert await agents.text(agent, prompt) == f"[name][{argument}]"
 
 
 @pytest.mark.requirement("task.run")
 async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: Agents, root: Path) -> None:
-    trap = root / "worker-program"
-    trap.write_text("#!/bin/sh\necho trap\n")
-    trap.chmod(0o755)
+    workspace_program = root / "worker-program"
+    workspace_program.write_text("#!/bin/sh\necho trap\n")
+    workspace_program.chmod(0o755)
     agents.environment = {"PATH": f"{root}{os.pathsep}{os.defpath}"}
     assert await agents.text(AgentCommand(name="a", command="sh", args=("-c", "echo found"))) == "found"
     for command in ("worker-program", "./worker-program"):
@@ -162,7 +151,7 @@ async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: A
 
 
 @pytest.mark.requirement("task.environment")
-async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(agents: Agents) -> None:
+async def test_an_agent_gets_the_listed_environment_and_its_depth_is_one_more(agents: Agents) -> None:
     agents.environment = {"PATH": os.defpath, "API_KEY": "s", "OTHER": "o", "LANG": "C", "HTTPS_PROXY": "http://p"}
     agent = script("env", env={"SET": "1"}, inherit_env=("API_KEY", "MISSING"))
     lines = (await agents.text(agent)).splitlines()
@@ -172,7 +161,7 @@ async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(a
 
 @pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["1", "9", "x", "-1", "00"])
-async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str, agents: Agents, root: Path) -> None:
+async def test_a_server_that_an_agent_started_gives_no_tasks_to_agents(depth: str, agents: Agents, root: Path) -> None:
     agents.environment = {DEPTH_VARIABLE: depth}
     tool = agents.tool(script("touch made"))
     params = tool.validate_tool_params({"prompt": "x"})
@@ -184,13 +173,13 @@ async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str,
 
 @pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["", "0"])
-async def test_a_server_that_no_agent_has_started_hands_out_tasks(depth: str, agents: Agents) -> None:
+async def test_a_server_that_no_agent_started_gives_tasks_to_agents(depth: str, agents: Agents) -> None:
     agents.environment = {DEPTH_VARIABLE: depth, "PATH": os.defpath}
     assert await agents.text(script(f"echo ${DEPTH_VARIABLE}")) == "1"
 
 
 @pytest.mark.requirement("task.failed")
-async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answer(agents: Agents, root: Path) -> None:
+async def test_standard_error_is_progress_and_not_part_of_the_answer(agents: Agents, root: Path) -> None:
     os.mkfifo(root / "go")
     results: list[ToolResult] = []
     agent = script("echo looking >&2; cat go; echo done; echo more >&2")
@@ -200,17 +189,15 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
 
     async with anyio.create_task_group() as group:
         group.start_soon(work)
-        with anyio.fail_after(CEILING):
-            while not agents.told:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until(lambda: agents.messages)
         await anyio.to_thread.run_sync((root / "go").write_text, "")
-    assert agents.told[0] == "looking"
+    assert agents.messages[0] == "looking"
     assert text_of(results[0]) == "done"
 
 
 @pytest.mark.requirement("task.failed")
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_parts"),
     [
         ("echo half; echo broken >&2; exit 3", ("failed with exit code 3", "broken")),
         ("echo half; exit 3", ("failed with exit code 3", "half")),
@@ -219,28 +206,28 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
         ("echo note >&2", ("exited without an answer", "note")),
     ],
 )
-async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
-    text: str, told: tuple[str, ...], agents: Agents
+async def test_an_agent_without_an_answer_fails_and_the_error_quotes_its_last_output(
+    text: str, message_parts: tuple[str, ...], agents: Agents
 ) -> None:
     error = await agents.error(script(text))
     assert error.code is ToolErrorType.EXECUTION_FAILED
-    assert all(part in error.message for part in (*told, "worker", "check them before you try again"))
+    assert all(part in error.message for part in (*message_parts, "worker", "check them before you try again"))
 
 
 @pytest.mark.requirement("task.failed")
-async def test_a_program_that_cannot_be_started_is_told_without_its_path(agents: Agents, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    damaged.write_text("#!/no/such/interpreter\n")
-    damaged.chmod(0o755)
-    error = await agents.error(AgentCommand(name="worker", command=str(damaged)))
+async def test_the_error_for_a_program_that_cannot_be_started_does_not_contain_its_path(
+    agents: Agents, tmp_path: Path
+) -> None:
+    program = tmp_path / "damaged"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    error = await agents.error(AgentCommand(name="worker", command=str(program)))
     assert "'damaged' was not started" in error.message
     assert str(tmp_path) not in error.message
 
 
 @pytest.mark.requirement("task.failed")
-async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_setting(
-    agents: Agents, tmp_path: Path
-) -> None:
+async def test_the_error_for_a_missing_program_names_the_agent_and_the_setting(agents: Agents, tmp_path: Path) -> None:
     error = await agents.error(AgentCommand(name="worker", command=str(tmp_path / "nothing")))
     assert "The agent 'worker' was not started: its program 'nothing' does not exist" in error.message
     assert "agents.worker.command" in error.message
@@ -249,52 +236,48 @@ async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_settin
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_at_its_limit_an_agent_is_ended_with_all_it_started(agents: Agents, root: Path) -> None:
+async def test_at_its_time_limit_an_agent_is_ended_with_all_its_processes(agents: Agents, root: Path) -> None:
     agent = script("trap '' TERM; sleep 600 & echo $! >child; echo $$ >self; echo stuck >&2; wait", timeout=1_000)
     error = await agents.error(agent)
     assert "took longer than 1 s" in error.message
     assert "agents.worker.timeout" in error.message
     assert "stuck" in error.message
-    for name in ("child", "self"):
-        await gone(int((root / name).read_text()))
+    await until_ended(int((root / name).read_text()) for name in ("child", "self"))
 
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_a_cancelled_call_ends_its_agent_with_all_it_started(agents: Agents, root: Path) -> None:
+async def test_a_cancelled_call_ends_its_agent_with_all_its_processes(agents: Agents, root: Path) -> None:
     agent = script("setsid sleep 600 & echo $! >child; echo $$ >self.tmp; mv self.tmp self; wait")
     async with anyio.create_task_group() as group:
         group.start_soon(agents.run, agent)
-        with anyio.fail_after(CEILING):
-            while not (root / "self").exists():  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until((root / "self").exists)
         group.cancel_scope.cancel()
-    for name in ("child", "self"):
-        await gone(int((root / name).read_text()))
+    await until_ended(int((root / name).read_text()) for name in ("child", "self"))
 
 
 @pytest.mark.requirement("task.ended")
 @needs_proc
-async def test_what_an_agent_leaves_running_is_ended(agents: Agents, root: Path) -> None:
+async def test_processes_that_an_agent_leaves_running_are_ended(agents: Agents, root: Path) -> None:
     assert await agents.text(script("setsid sleep 600 & echo $! >child; echo done")) == "done"
-    await gone(int((root / "child").read_text()))
+    await until_ended([int((root / "child").read_text())])
 
 
 @pytest.mark.requirement("task.ended")
-async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context: ToolContext, tmp_path: Path) -> None:
+async def test_agents_wait_for_their_turn_but_not_longer_than_their_timeout(
+    context: ToolContext, tmp_path: Path
+) -> None:
     async with agents_in(context, tmp_path, max_concurrent=1) as agents, anyio.create_task_group() as group:
         os.mkfifo(tmp_path / "workspace" / "go")
         group.start_soon(agents.run, script("echo begun >&2; cat go; echo done"))
-        with anyio.fail_after(CEILING):
-            while not agents.told:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.005)
+        await until(lambda: agents.messages)
         error = await agents.error(script("echo second", timeout=50))
         assert "too many other programs were running" in error.message
         await anyio.to_thread.run_sync((tmp_path / "workspace" / "go").write_text, "")
 
 
 @pytest.mark.requirement("task.ended")
-async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Agents) -> None:
+async def test_a_long_answer_is_cut_in_the_middle_and_saved_in_a_file(agents: Agents) -> None:
     result = await agents.run(script("seq 100000"))
     text = text_of(result)
     assert text.startswith("Note: the agent printed 588.9 kB. Only the beginning and end of its answer are shown.")
@@ -304,11 +287,11 @@ async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Age
     assert isinstance(result.llm_content, list)
     (link,) = [part for part in result.llm_content if isinstance(part, FileDataPart)]
     assert link.uri.endswith(os.path.basename(result.facts["outputFile"]))
-    kept = await anyio.Path(result.facts["outputFile"]).read_text()
-    assert kept.split() == [str(number) for number in range(1, 100_001)]
+    whole_output = await anyio.Path(result.facts["outputFile"]).read_text()
+    assert whole_output.split() == [str(number) for number in range(1, 100_001)]
 
 
-PRINTED = [
+OUTPUTS = [
     ('{"type": "result", "result": "yes", "is_error": false}', "yes"),
     ('{"response": "yes", "stats": {}}', "yes"),
     ('{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
@@ -325,22 +308,22 @@ PRINTED = [
 
 
 @pytest.mark.requirement("task.json")
-async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_answer(
+async def test_the_answer_is_taken_from_the_last_object_or_is_the_whole_output(
     agents: Agents,
 ) -> None:
     with all_cases() as case:
-        for printed, expected in PRINTED:
-            with case(printed):
+        for output, answer in OUTPUTS:
+            with case(output):
                 agent = AgentCommand(
-                    name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json"
+                    name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', output), output="json"
                 )
-                assert await agents.text(agent) == expected
-                assert await agents.text(replace(agent, output="text")) == printed.strip("\n")
+                assert await agents.text(agent) == answer
+                assert await agents.text(replace(agent, output="text")) == output.strip("\n")
 
 
 @pytest.mark.requirement("task.json")
 @pytest.mark.parametrize(
-    ("printed", "told"),
+    ("output", "message_part"),
     [
         ('{"result": "I could not.", "is_error": true}', "I could not."),
         ('{"error": {"message": "no quota", "code": 1}}', "no quota"),
@@ -348,11 +331,11 @@ async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_a
         ('{"error": [1]}', "[1]"),
     ],
 )
-async def test_an_agent_that_says_it_failed_has_failed(printed: str, told: str, agents: Agents) -> None:
-    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json")
+async def test_an_agent_that_says_it_failed_has_failed(output: str, message_part: str, agents: Agents) -> None:
+    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', output), output="json")
     error = await agents.error(agent)
     assert "reported a failure" in error.message
-    assert told in error.message
+    assert message_part in error.message
 
 
 @pytest.mark.requirement("task.json")
@@ -367,41 +350,41 @@ async def test_a_long_stream_of_events_still_ends_in_its_answer(agents: Agents) 
 
 
 @pytest.mark.requirement("task.json")
-def test_json_that_is_very_deep_is_no_answer() -> None:
+def test_very_deep_json_is_not_an_answer() -> None:
     assert read_answer(b"[" * 100_000, is_whole=True) is None
     assert read_answer(b'{"text": "\xff"}', is_whole=False) == ("\ufffd", False)
 
 
-ONE = AgentCommand(name="Reviewer", command="review", description="Reads code.")
-TWO = AgentCommand(name="tester", command="test")
+REVIEWER = AgentCommand(name="Reviewer", command="review", description="Reads code.")
+TESTER = AgentCommand(name="tester", command="test")
 
 
 def tool_of(*agents: AgentCommand) -> TaskTool:
     def no_runner() -> ProgramRunner:
-        raise AssertionError("nothing is to be run")
+        raise AssertionError("no program should run")
 
     return TaskTool(agents, no_runner, {})
 
 
 @pytest.mark.requirement("task.agents")
-def test_the_schema_names_the_agents_and_wants_one_only_where_there_are_several() -> None:
-    several, one = tool_of(ONE, TWO), tool_of(ONE)
-    assert several.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
-    assert several.parameter_schema["required"] == ["prompt", "subagent_type"]
-    assert one.parameter_schema["required"] == ["prompt"]
-    assert one.validate_tool_params({"prompt": "x"}).subagent_type == "Reviewer"
-    assert several.description.endswith("Agents:\n- Reviewer: Reads code.\n- tester")
+def test_the_schema_names_the_agents_and_requires_one_only_if_there_are_several() -> None:
+    two_agents, one_agent = tool_of(REVIEWER, TESTER), tool_of(REVIEWER)
+    assert two_agents.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
+    assert two_agents.parameter_schema["required"] == ["prompt", "subagent_type"]
+    assert one_agent.parameter_schema["required"] == ["prompt"]
+    assert one_agent.validate_tool_params({"prompt": "x"}).subagent_type == "Reviewer"
+    assert two_agents.description.endswith("Agents:\n- Reviewer: Reads code.\n- tester")
 
 
 @pytest.mark.requirement("task.agents")
-@pytest.mark.parametrize("given", [{"subagent_type": "reviewer"}, {"agent_name": " REVIEWER "}])
-def test_an_agent_is_found_whatever_case_its_name_is_written_in(given: dict[str, str]) -> None:
-    assert tool_of(ONE, TWO).validate_tool_params({"prompt": "x", **given}).subagent_type == "Reviewer"
+@pytest.mark.parametrize("arguments", [{"subagent_type": "reviewer"}, {"agent_name": " REVIEWER "}])
+def test_an_agent_is_found_whatever_case_its_name_is_written_in(arguments: dict[str, str]) -> None:
+    assert tool_of(REVIEWER, TESTER).validate_tool_params({"prompt": "x", **arguments}).subagent_type == "Reviewer"
 
 
 @pytest.mark.requirement("task.agents")
-def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
-    tool = tool_of(ONE, replace(TWO, name="reviewer"))
+def test_an_exact_name_is_preferred_to_one_in_another_case() -> None:
+    tool = tool_of(REVIEWER, replace(TESTER, name="reviewer"))
     assert tool.validate_tool_params({"prompt": "x", "subagent_type": "reviewer"}).subagent_type == "reviewer"
     with pytest.raises(InvalidToolParamsError):
         tool.validate_tool_params({"prompt": "x", "subagent_type": "REVIEWER"})
@@ -420,34 +403,34 @@ def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
         {"prompt": "x" * (MAX_PROMPT_CHARS + 1), "subagent_type": "tester"},
         {"subagent_type": "tester"},
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda arguments: str(arguments)[:40],
 )
-def test_a_task_for_nobody_or_of_nothing_is_refused(arguments: Mapping[str, Any]) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
-        tool_of(ONE, TWO).validate_tool_params(arguments)
+def test_a_task_without_an_agent_or_a_prompt_is_refused(arguments: Mapping[str, Any]) -> None:
+    with pytest.raises(InvalidToolParamsError) as error_info:
+        tool_of(REVIEWER, TESTER).validate_tool_params(arguments)
     if arguments.get("subagent_type", "") in ("", "writer") and arguments.get("prompt") == "x":
-        assert "Reviewer, tester" in caught.value.message
+        assert "Reviewer, tester" in error_info.value.message
 
 
 @pytest.mark.requirement("task.consent")
 async def test_a_person_is_shown_the_agent_its_command_line_and_the_whole_task(context: ToolContext) -> None:
-    agent = replace(ONE, args=("--model", "big one", "--api-key=sk-ant-api03-abcdefghijklmnopqrstuvwxyz"))
+    agent = replace(REVIEWER, args=("--model", "big one", "--api-key=sk-ant-api03-abcdefghijklmnopqrstuvwxyz"))
     tool = tool_of(agent)
     params = tool.validate_tool_params({"prompt": "Look\u202e here.\nThen there.", "description": "Look around"})
     details = await tool.should_confirm_execute(params, context)
-    shown = render_question(Question(tool.get_description(params, context), details, ""))
-    assert "The model says: Look around" in shown
-    assert "the agent Reviewer, which runs outside the sandbox" in shown
-    assert "review --model 'big one' --api-key=" in shown
-    assert "abcdefghijklmnopqrstuvwxyz" not in shown
-    assert "Look<U+202E> here.\nThen there.\n" in shown
+    text = render_question(Question(tool.get_description(params, context), details, ""))
+    assert "The model says: Look around" in text
+    assert "the agent Reviewer, which runs outside the sandbox" in text
+    assert "review --model 'big one' --api-key=" in text
+    assert "abcdefghijklmnopqrstuvwxyz" not in text
+    assert "Look<U+202E> here.\nThen there.\n" in text
 
 
 @pytest.mark.requirement("task.consent")
 async def test_an_answer_is_bound_to_the_command_line_that_was_shown(context: ToolContext) -> None:
-    params = tool_of(ONE).validate_tool_params({"prompt": "x"})
-    before = await tool_of(ONE).should_confirm_execute(params, context)
-    after = await tool_of(replace(ONE, args=("--all",))).should_confirm_execute(params, context)
+    params = tool_of(REVIEWER).validate_tool_params({"prompt": "x"})
+    before = await tool_of(REVIEWER).should_confirm_execute(params, context)
+    after = await tool_of(replace(REVIEWER, args=("--all",))).should_confirm_execute(params, context)
     assert isinstance(before, ExecConfirmation)
     assert before.state != after.state
 
@@ -469,14 +452,8 @@ async def test_a_task_needs_consent_unless_everything_is_allowed(
     registry.register_tool(agents.tool(script("touch made; echo done")))
     context = replace(agents.context, client=ClientState("test", mode))
 
-    class Nobody:
-        async def ask(self, question: Question) -> Unavailable:
-            del question
-            return Unavailable(client_decides=False, way_out="Set this.")
-
-    result = await ToolRunner(registry, PermissionPolicy()).run(
-        FunctionCall("Task", {"prompt": "x"}), context, Nobody()
-    )
+    nobody = Person(Unavailable(client_decides=False, way_out="Set this."))
+    result = await ToolRunner(registry, PermissionPolicy()).run(FunctionCall("Task", {"prompt": "x"}), context, nobody)
     assert isinstance(result, ToolResult)
     assert (result.error.code if result.error is not None else None) is code
     assert (root / "made").exists() is (code is None)

@@ -1,4 +1,4 @@
-"""Rules about single agents, in settings and as answers."""
+"""Permission rules about single agents, from the settings and from answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def no_runner() -> ProgramRunner:
-    raise AssertionError("nothing is to be run")
+    raise AssertionError("no program should run")
 
 
 TOOL = TaskTool([AgentCommand(name=name, command="x") for name in ("Reviewer", "tester", "od*d")], no_runner, {})
@@ -30,11 +30,11 @@ TOOL = TaskTool([AgentCommand(name=name, command="x") for name in ("Reviewer", "
 async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdict:
     registry = ToolRegistry()
     registry.register_tool(TOOL)
-    written = {f"permissions.{key}": texts for key, texts in rules.items()}
-    read, warnings = read_rules(written, registry.canonical, "/home/u")
+    texts_by_setting = {f"permissions.{key}": texts for key, texts in rules.items()}
+    parsed_rules, warnings = read_rules(texts_by_setting, registry.canonical, "/home/u")
     assert warnings == []
-    flow = ToolRunner(registry, PermissionPolicy(read, registry.canonical))
-    return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
+    runner = ToolRunner(registry, PermissionPolicy(parsed_rules, registry.canonical))
+    return (await runner.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
 
 
 @pytest.mark.requirement("task.agents")
@@ -49,22 +49,22 @@ async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) ->
 
 @pytest.mark.requirement("task.agents")
 async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext) -> None:
-    flow = ToolRunner(ToolRegistry(), PermissionPolicy())
-    judged = await flow.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
-    (always,) = [choice for choice in judged.choices if choice.decision is Decision.ALWAYS]
-    assert always.rules == ("Task(tester)",)
-    context = replace(context, client=replace(context.client, grants=list(always.rules)))
+    runner = ToolRunner(ToolRegistry(), PermissionPolicy())
+    judgement = await runner.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
+    (always_choice,) = [choice for choice in judgement.choices if choice.decision is Decision.ALWAYS]
+    assert always_choice.rules == ("Task(tester)",)
+    context = replace(context, client=replace(context.client, grants=list(always_choice.rules)))
     assert (
-        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "tester"}, context)
+        await runner.judge(TOOL, {"prompt": "y", "subagent_type": "tester"}, context)
     ).permission.verdict is Verdict.ALLOW
     assert (
-        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "Reviewer"}, context)
+        await runner.judge(TOOL, {"prompt": "y", "subagent_type": "Reviewer"}, context)
     ).permission.verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("task.agents")
-async def test_an_agent_whose_name_would_be_a_pattern_is_never_allowed_for_always(context: ToolContext) -> None:
-    judged = await ToolRunner(ToolRegistry(), PermissionPolicy()).judge(
+async def test_an_agent_whose_name_would_be_a_pattern_cannot_always_be_allowed(context: ToolContext) -> None:
+    judgement = await ToolRunner(ToolRegistry(), PermissionPolicy()).judge(
         TOOL, {"prompt": "x", "subagent_type": "od*d"}, context
     )
-    assert [choice.decision for choice in judged.choices] == [Decision.ONCE, Decision.DENY]
+    assert [choice.decision for choice in judgement.choices] == [Decision.ONCE, Decision.DENY]

@@ -1,4 +1,4 @@
-"""An authority of our own, and a certificate that it has signed."""
+"""Self-signed certificates for test servers, and TLS contexts that trust them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Both sides of TLS.
+    """A certificate authority for one host, with the TLS contexts of both sides.
 
     Args:
-        server: What a server uses.
-        trust: Makes what a client uses that trusts this authority and no other.
-        pem: The certificate.
+        server: The context of a server with the certificate.
+        trust: Creates the context of a client that trusts only this authority.
+        pem: The certificate in PEM format.
     """
 
     server: ssl.SSLContext
@@ -30,7 +30,7 @@ class Authority:
 
 
 def authority_for(host: str, folder: Path, ends: dt.timedelta = dt.timedelta(days=1)) -> Authority:
-    """An authority that has signed a certificate for one host, which ends so long after now."""
+    """Return an authority with a certificate for one host, which expires in the time `ends`."""
     key, certificate = signed_for(host, ends)
     pem = folder / "certificate.pem"
     private = key.private_bytes(
@@ -39,25 +39,25 @@ def authority_for(host: str, folder: Path, ends: dt.timedelta = dt.timedelta(day
     pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pem)
-    shown = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    return Authority(server, lambda: ssl.create_default_context(cadata=shown), shown)
+    certificate_text = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return Authority(server, lambda: ssl.create_default_context(cadata=certificate_text), certificate_text)
 
 
 def signed_for(
     host: str, ends: dt.timedelta = dt.timedelta(days=1)
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key, and a certificate for one host that it has signed itself."""
+    """Return a key and a self-signed certificate for one host, which expires in the time `ends`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test authority for {host}")])
-    now = dt.datetime.now(dt.UTC)
+    current_time = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + ends)
+        .not_valid_before(current_time - dt.timedelta(days=1))
+        .not_valid_after(current_time + ends)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

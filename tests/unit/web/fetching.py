@@ -1,4 +1,4 @@
-"""A client that fetches pages from servers on this machine."""
+"""Helpers that fetch pages from test servers on this machine."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tools.web.page_fetcher import PageCache, PageFetcher
 from tools.web.url_opener import UrlOpener, WebRules
 
 
-def rules_for(*sites: WebServer, **others: Any) -> WebRules:
-    """Rules under which these servers, all on 127.0.0.1, may be opened."""
+def rules_for(*sites: WebServer, **options: Any) -> WebRules:
+    """Return rules that allow these servers, which are all on 127.0.0.1."""
     return WebRules(
-        allow_private_hosts=("127.0.0.1",), allowed_ports=(80, 443, *(site.port for site in sites)), **others
+        allow_private_hosts=("127.0.0.1",), allowed_ports=(80, 443, *(site.port for site in sites)), **options
     )
 
 
-def opener_for(*sites: WebServer, names: NameServer | None = None, **others: Any) -> UrlOpener:
-    """An opener of these servers; `site.test` is this machine."""
-    return UrlOpener(rules_for(*sites, **others), names or NameServer())
+def opener_for(*sites: WebServer, names: NameServer | None = None, **options: Any) -> UrlOpener:
+    """Return an opener for these servers. By default, `site.test` is this machine."""
+    return UrlOpener(rules_for(*sites, **options), names or NameServer())
 
 
 def public_pages() -> PageFetcher:
-    """Fetches what every server may fetch."""
+    """Return a fetcher with the default rules, which allow only public addresses."""
     return PageFetcher(UrlOpener())
 
 
 class Fetching:
-    """The tool with its context."""
+    """The tool `web_fetch` with the context of one client."""
 
     def __init__(self, opener: UrlOpener, context: ToolContext, cache: PageCache | None = None) -> None:
         fetcher = PageFetcher(opener, cache)
@@ -40,26 +40,26 @@ class Fetching:
         self.context = context
 
     def of(self, context: ToolContext) -> Fetching:
-        """The same tool for another client."""
-        other = Fetching(UrlOpener(), context)
-        other.tool = self.tool
-        return other
+        """Return the same tool with another context."""
+        copy = Fetching(UrlOpener(), context)
+        copy.tool = self.tool
+        return copy
 
     def with_context(self, **changes: Any) -> Fetching:
-        """The same tool in another context."""
+        """Return the same tool with changed fields of the context."""
         return self.of(replace(self.context, **changes))
 
     async def fetch(self, url: str | None = None, **arguments: Any) -> ToolResult:
-        """Call the tool as the flow does."""
-        given = arguments if url is None else {"url": url, **arguments}
-        return await self.tool.execute(self.tool.validate_tool_params(given), self.context)
+        """Validate the arguments and execute the tool."""
+        params = arguments if url is None else {"url": url, **arguments}
+        return await self.tool.execute(self.tool.validate_tool_params(params), self.context)
 
     async def text(self, url: str | None = None, **arguments: Any) -> str:
-        """All text for the model."""
+        """Fetch a URL, and return all text for the model."""
         return text_of(await self.fetch(url, **arguments))
 
     async def error(self, url: str, **arguments: Any) -> ToolError:
-        """Why a call fails."""
+        """Fetch a URL that cannot be fetched, and return the error."""
         try:
             result = await self.fetch(url, **arguments)
         except ToolError as error:
@@ -68,15 +68,15 @@ class Fetching:
 
 
 def text_of(result: ToolResult) -> str:
-    """All text for the model."""
+    """Return all text for the model."""
     assert isinstance(result.llm_content, list)
     return "\n".join(part.text for part in result.llm_content if isinstance(part, TextPart))
 
 
 def content_of(text: str) -> str:
-    """What stands between the marks."""
-    _, _, behind = text.partition('<web_content id="')
-    mark, _, content = behind.partition('">\n')
-    inside, end, _ = content.partition(f'\n</web_content id="{mark}">')
+    """Return the text inside the fence around a page's content."""
+    _, _, rest_of_text = text.partition('<web_content id="')
+    mark, _, content = rest_of_text.partition('">\n')
+    content_text, end, _ = content.partition(f'\n</web_content id="{mark}">')
     assert end, text
-    return inside
+    return content_text

@@ -1,4 +1,4 @@
-"""Which addresses are of the public internet, and how an operator opens others."""
+"""Which addresses belong to the public internet, and how settings allow others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PUBLIC = (  # noqa: SIM905 - as a list it would be fifteen lines
 
 @pytest.mark.requirement("web.addresses")
 @each_of("text", PRIVATE)
-def test_an_address_that_is_not_of_the_public_internet_is_closed(text: str) -> None:
+def test_an_address_outside_the_public_internet_is_closed(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
@@ -50,14 +50,14 @@ def test_nothing_that_python_calls_private_is_open(address: IPv4Address) -> None
 @pytest.mark.requirement("web.addresses")
 @examples(100)
 @given(st.ip_addresses(v=4), st.sampled_from(["mapped", "nat64", "6to4", "isatap"]))
-def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, how: str) -> None:
+def test_an_address_is_open_only_if_the_address_embedded_in_it_is(inner: IPv4Address, carrier_kind: str) -> None:
     bits = int(inner)
     carrier = {
         "mapped": 0xFFFF << 32 | bits,
         "nat64": 0x64FF9B << 96 | bits,
         "6to4": 0x2002 << 112 | bits << 80 | 1,
         "isatap": 0x26064700 << 96 | 0x5EFE << 32 | bits,
-    }[how]
+    }[carrier_kind]
     if not is_public(inner):
         assert not is_public(IPv6Address(carrier))
 
@@ -65,7 +65,7 @@ def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, how: 
 @pytest.mark.requirement("web.addresses")
 @examples(100)
 @given(st.ip_addresses(v=6))
-def test_no_address_outside_of_what_is_assigned_is_open(address: IPv6Address) -> None:
+def test_no_unassigned_address_is_open(address: IPv6Address) -> None:
     if is_public(address):
         assert int(address) >> 125 == 1 or int(address) >> 32 == 0x64FF9B << 64
 
@@ -82,7 +82,7 @@ def test_no_address_outside_of_what_is_assigned_is_open(address: IPv6Address) ->
         ("example.org", False),
     ],
 )
-def test_names_of_this_machine_are_closed_by_themselves(host: str, is_closed: bool) -> None:
+def test_local_and_metadata_host_names_are_closed(host: str, is_closed: bool) -> None:
     assert is_closed_name(host) is is_closed
 
 

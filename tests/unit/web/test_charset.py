@@ -1,4 +1,4 @@
-"""In which encoding a text from the web is read."""
+"""The encoding in which a text from the web is decoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.web.page_text import DECODE_STEP_BYTES, decode
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize(
-    ("body", "declared", "wanted"),
+    ("body", "header_encoding", "expected_end"),
     [
         (codecs.BOM_UTF8 + b"\xc3\xa9", "koi8-r", "\u00e9"),
         (codecs.BOM_UTF16_LE + "\u00e9".encode("utf-16-le"), None, "\u00e9"),
@@ -29,9 +29,11 @@ from tools.web.page_text import DECODE_STEP_BYTES, decode
         (b"\xe9 ", None, "\u00e9 "),
     ],
 )
-def test_the_mark_counts_most_then_the_server_then_the_page(body: bytes, declared: str | None, wanted: str) -> None:
-    text = decode(body, declared, is_markup=True, is_cut=False)[0]
-    assert text == wanted or text.endswith(f">{wanted}")
+def test_the_byte_order_mark_comes_before_the_header_and_the_header_before_the_page(
+    body: bytes, header_encoding: str | None, expected_end: str
+) -> None:
+    text = decode(body, header_encoding, is_markup=True, is_cut=False)[0]
+    assert text == expected_end or text.endswith(f">{expected_end}")
 
 
 @pytest.mark.requirement("web.charset")
@@ -44,10 +46,10 @@ def test_the_mark_counts_most_then_the_server_then_the_page(body: bytes, declare
         ("gb18030", "<p>这是一个中文文本文件用来测试"),
     ],
 )
-def test_where_nothing_is_said_the_encoding_is_guessed_as_that_of_a_file_and_told(codec: str, text: str) -> None:
+def test_an_encoding_that_is_not_stated_is_guessed_and_reported(codec: str, text: str) -> None:
     for is_markup in (True, False):
-        shown, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
-        assert shown == text
+        decoded_text, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
+        assert decoded_text == text
         assert "Its encoding is not stated. It is shown as" in note
     assert decode(text.encode(codec), codec, is_markup=True, is_cut=False) == (text, "")
     assert decode(text.encode(), None, is_markup=True, is_cut=False) == (text, "")
@@ -60,28 +62,28 @@ def test_only_markup_names_its_own_encoding() -> None:
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["unicode_escape", "idna", "utf-7", "hex", "rot13", "mbcs", "undefined", "punycode"])
-def test_a_codec_that_is_no_encoding_of_the_web_is_not_taken(name: str) -> None:
+def test_a_codec_that_is_not_a_web_encoding_is_not_used(name: str) -> None:
     assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False)[0] == "+ADw-\\x41"
 
 
 @pytest.mark.requirement("web.open")
 def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
-    whole = "a\u00e9\u65e5".encode()
-    assert decode(whole[:-1], None, is_markup=False, is_cut=True)[0] == "a\u00e9\ufffd"
-    assert decode(whole[:-1], None, is_markup=False, is_cut=False)[0] != "a\u00e9\ufffd"
+    whole_body = "a\u00e9\u65e5".encode()
+    assert decode(whole_body[:-1], None, is_markup=False, is_cut=True)[0] == "a\u00e9\ufffd"
+    assert decode(whole_body[:-1], None, is_markup=False, is_cut=False)[0] != "a\u00e9\ufffd"
 
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
-def test_pieces_read_as_the_whole_does(name: str) -> None:
+def test_decoding_in_pieces_gives_the_same_text_as_decoding_the_whole(name: str) -> None:
     body = bytes(range(256)) * (3 * DECODE_STEP_BYTES // 256 + 1) + b"\x81"
-    wanted = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
-    declared = "tis-620" if name == "cp874" else name
-    assert decode(body, declared, is_markup=False, is_cut=False)[0] == body.decode(wanted, "replace")
+    codec = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
+    header_encoding = "tis-620" if name == "cp874" else name
+    assert decode(body, header_encoding, is_markup=False, is_cut=False)[0] == body.decode(codec, "replace")
 
 
 @pytest.mark.requirement("web.open")
-def test_what_is_wrong_for_too_long_is_read_as_ascii() -> None:
+def test_a_body_with_too_many_errors_is_decoded_as_ascii() -> None:
     text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)[0]
     assert text.startswith("\ufffd")
     assert text.endswith("end")

@@ -1,4 +1,4 @@
-"""The framing of an answer does not count as its content."""
+"""The size limit counts the content of a response, not its framing."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ async def test_a_long_page_in_small_chunks_comes_as_a_whole() -> None:
     chunk = b"80\r\n" + b"x" * 128 + b"\r\n"
     page = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 60_000 + b"0\r\n\r\n"
     async with web_server({"/": page}) as site:
-        got = await opener_for(site).open(WebRequest(site.url()))
-    assert (got.truncation, len(got.body)) == (None, 128 * 60_000)
+        response = await opener_for(site).open(WebRequest(site.url()))
+    assert (response.truncation, len(response.body)) == (None, 128 * 60_000)

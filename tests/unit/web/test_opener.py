@@ -14,6 +14,7 @@ import pytest
 from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect, silence, web_server
 from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
+from tests.waiting import until
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.http_exchange import Truncation
 from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
@@ -22,27 +23,27 @@ pytestmark = pytest.mark.anyio
 
 
 async def refusal(opener: UrlOpener, request: WebRequest) -> ToolError:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await opener.open(request)
-    return caught.value
+    return error_info.value
 
 
 @pytest.mark.requirement("web.open")
 async def test_an_answer_comes_with_its_status_type_and_content() -> None:
-    said = answer(
+    raw_answer = answer(
         "<p>caf\u00e9", status="418 I'm a teapot", headers={"Content-Type": 'Text/HTML; a=b; Charset="UTF-8"'}
     )
-    async with web_server({"/a?b=%20c": said}) as site:
-        got = await opener_for(site).open(WebRequest(site.url("/a?b=%20c#d")))
-    assert (got.url, got.status) == (site.url("/a?b=%20c"), 418)
-    assert (got.media_type, got.charset) == ("text/html", "utf-8")
-    assert got.body.decode() == "<p>caf\u00e9"
-    assert got.truncation is None
-    assert got.redirects == ()
+    async with web_server({"/a?b=%20c": raw_answer}) as site:
+        response = await opener_for(site).open(WebRequest(site.url("/a?b=%20c#d")))
+    assert (response.url, response.status) == (site.url("/a?b=%20c"), 418)
+    assert (response.media_type, response.charset) == ("text/html", "utf-8")
+    assert response.body.decode() == "<p>caf\u00e9"
+    assert response.truncation is None
+    assert response.redirects == ()
 
 
 @pytest.mark.requirement("web.url")
-async def test_nothing_is_carried_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_no_credentials_cookies_or_proxies_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine site.test login me password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
     for name, value in {
@@ -84,21 +85,21 @@ async def test_a_body_and_headers_are_sent_once() -> None:
         request = WebRequest(
             f"http://127.0.0.1:{port}/", "POST", {"accept": "application/json"}, b'{"a":1}', is_trusted_endpoint=True
         )
-        got = await opener.open(request)
-    assert got.body == b"{}"
+        response = await opener.open(request)
+    assert response.body == b"{}"
     assert bodies[1] == b'{"a":1}'
     assert bodies[0].lower().count(b"accept:") == 1
 
 
 @pytest.mark.requirement("web.private")
-async def test_an_endpoint_of_the_settings_may_be_private_and_is_not_left() -> None:
+async def test_an_endpoint_of_the_settings_may_be_private_and_its_redirects_are_not_followed() -> None:
     async with web_server({"/": redirect("/b"), "/b": answer("b")}) as site:
         request = WebRequest(f"http://localhost:{site.port}/", is_trusted_endpoint=True)
-        got = await UrlOpener(resolver=NameServer({"localhost": ["127.0.0.1"]})).open(request)
-        assert got.status == 302
+        response = await UrlOpener(resolver=NameServer({"localhost": ["127.0.0.1"]})).open(request)
+        assert response.status == 302
         assert site.paths == ["/"]
-        refused = await refusal(UrlOpener(), WebRequest(f"http://localhost:{site.port}/"))
-    assert refused.code is ToolErrorType.WEB_REFUSED
+        error = await refusal(UrlOpener(), WebRequest(f"http://localhost:{site.port}/"))
+    assert error.code is ToolErrorType.WEB_REFUSED
     assert site.connections == 1
 
 
@@ -106,79 +107,81 @@ async def test_an_endpoint_of_the_settings_may_be_private_and_is_not_left() -> N
 async def test_redirects_on_the_same_host_are_followed() -> None:
     answers = {f"/{n}": redirect(f"/{n + 1}", "301 Moved") for n in range(5)} | {"/5": answer("there")}
     async with web_server(answers) as site:
-        got = await opener_for(site).open(WebRequest(site.url("/0")))
-    assert got.body == b"there"
-    assert got.redirects == tuple(site.url(f"/{n}") for n in range(5))
+        response = await opener_for(site).open(WebRequest(site.url("/0")))
+    assert response.body == b"there"
+    assert response.redirects == tuple(site.url(f"/{n}") for n in range(5))
 
 
 @pytest.mark.requirement("web.redirects")
-@pytest.mark.parametrize(("first", "second"), [("site.test", "www.site.test"), ("www.site.test", "site.test")])
-async def test_www_is_another_host(first: str, second: str) -> None:
+@pytest.mark.parametrize(
+    ("first_host", "second_host"), [("site.test", "www.site.test"), ("www.site.test", "site.test")]
+)
+async def test_www_is_another_host(first_host: str, second_host: str) -> None:
     names = NameServer({"site.test": ["127.0.0.1"], "www.site.test": ["127.0.0.1"]})
     async with web_server({"/": answer("there")}) as site:
-        site.answers["/r"] = redirect(site.url("/", second))
-        got = await opener_for(site, names=names).open(WebRequest(site.url("/r", first)))
-    assert got.moved_to == site.url("/", second)
+        site.answers["/r"] = redirect(site.url("/", second_host))
+        response = await opener_for(site, names=names).open(WebRequest(site.url("/r", first_host)))
+    assert response.moved_to == site.url("/", second_host)
     assert site.paths == ["/r"]
 
 
 @pytest.mark.requirement("web.redirects")
-async def test_another_host_is_named_and_not_asked() -> None:
+async def test_a_redirect_to_another_host_is_returned_and_not_followed() -> None:
     names = NameServer({"site.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
-    async with web_server() as other, web_server() as site:
-        site.answers["/r"] = redirect(other.url("/x", "other.test"))
-        got = await opener_for(site, other, names=names).open(WebRequest(site.url("/r")))
-    assert got.moved_to == other.url("/x", "other.test")
-    assert got.status == 302
-    assert other.connections == 0
+    async with web_server() as other_site, web_server() as site:
+        site.answers["/r"] = redirect(other_site.url("/x", "other.test"))
+        response = await opener_for(site, other_site, names=names).open(WebRequest(site.url("/r")))
+    assert response.moved_to == other_site.url("/x", "other.test")
+    assert response.status == 302
+    assert other_site.connections == 0
 
 
 @pytest.mark.requirement("web.unreachable")
-async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_path: Path) -> None:
+async def test_tls_certificates_are_checked_for_the_host_name(tmp_path: Path) -> None:
     authority = authority_for("site.test", tmp_path)
-    seen: list[str | None] = []
-    authority.server.sni_callback = lambda _socket, name, _context: seen.append(name)
+    requested_names: list[str | None] = []
+    authority.server.sni_callback = lambda _socket, name, _context: requested_names.append(name)
     async with web_server({"/": answer("secret")}, tls=authority.server) as site:
         url = f"https://site.test:{site.port}/"
         opener = UrlOpener(rules_for(site), NameServer(), authority.trust)
-        got = await opener.open(WebRequest(url))
-        assert got.body == b"secret"
-        assert seen == ["site.test"]
+        response = await opener.open(WebRequest(url))
+        assert response.body == b"secret"
+        assert requested_names == ["site.test"]
         names = NameServer({"other.test": ["127.0.0.1"]})
-        wrong = await refusal(
+        wrong_name = await refusal(
             UrlOpener(rules_for(site), names, authority.trust), WebRequest(f"https://other.test:{site.port}/")
         )
-        strange = await refusal(UrlOpener(rules_for(site), NameServer()), WebRequest(url))
-        plain = await refusal(
+        unknown_authority = await refusal(UrlOpener(rules_for(site), NameServer()), WebRequest(url))
+        no_authority = await refusal(
             UrlOpener(rules_for(site), NameServer(), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), WebRequest(url)
         )
-    assert wrong.code is strange.code is plain.code is ToolErrorType.WEB_UNREACHABLE
-    assert "certificate is not accepted (Hostname mismatch" in wrong.message
-    assert "certificate is not accepted" in strange.message
+    assert wrong_name.code is unknown_authority.code is no_authority.code is ToolErrorType.WEB_UNREACHABLE
+    assert "certificate is not accepted (Hostname mismatch" in wrong_name.message
+    assert "certificate is not accepted" in unknown_authority.message
 
 
 @pytest.mark.requirement("web.redirects")
-async def test_https_is_not_left_for_http(tmp_path: Path) -> None:
+async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
     authority = authority_for("site.test", tmp_path)
     async with web_server({"/": redirect("http://site.test/")}, tls=authority.server) as site:
         opener = UrlOpener(rules_for(site), NameServer(), authority.trust)
-        refused = await refusal(opener, WebRequest(f"https://site.test:{site.port}/"))
-    assert "from https to http" in refused.message
-    assert refused.code is ToolErrorType.WEB_REFUSED
+        error = await refusal(opener, WebRequest(f"https://site.test:{site.port}/"))
+    assert "from https to http" in error.message
+    assert error.code is ToolErrorType.WEB_REFUSED
 
 
 @pytest.mark.requirement("web.unreachable")
-async def test_who_does_not_answer_is_told_of() -> None:
+async def test_a_server_that_cannot_be_reached_is_reported() -> None:
     async with web_server() as site:
         opener = opener_for(site)
         port = site.port
-    closed = await refusal(opener, WebRequest(f"http://site.test:{port}/"))
-    unknown = await refusal(opener, WebRequest("http://unknown.test/"))
-    offline = await refusal(UrlOpener(resolver=DeadNameServer()), WebRequest("http://site.test/"))
-    assert {error.code for error in (closed, unknown, offline)} == {ToolErrorType.WEB_UNREACHABLE}
-    assert "refused" in closed.message
-    assert "has no address" in unknown.message
-    assert "no name server" in offline.message
+    closed_port = await refusal(opener, WebRequest(f"http://site.test:{port}/"))
+    unknown_host = await refusal(opener, WebRequest("http://unknown.test/"))
+    no_name_server = await refusal(UrlOpener(resolver=DeadNameServer()), WebRequest("http://site.test/"))
+    assert {error.code for error in (closed_port, unknown_host, no_name_server)} == {ToolErrorType.WEB_UNREACHABLE}
+    assert "refused" in closed_port.message
+    assert "has no address" in unknown_host.message
+    assert "no name server" in no_name_server.message
 
 
 @pytest.mark.requirement("web.unreachable")
@@ -191,15 +194,15 @@ async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
 
 
 @pytest.mark.requirement("web.unreachable")
-@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
-async def test_who_does_not_speak_http_is_told_of(said: bytes) -> None:
-    async with web_server({"/": said}) as site:
+@pytest.mark.parametrize("raw_answer", [b"SSH-2.0-OpenSSH\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
+async def test_a_server_that_does_not_speak_http_is_reported(raw_answer: bytes) -> None:
+    async with web_server({"/": raw_answer}) as site:
         error = await refusal(opener_for(site), WebRequest(site.url()))
     assert error.code is ToolErrorType.WEB_UNREACHABLE
     assert "not HTTP" in error.message
 
 
-def packed(data: bytes, wbits: int) -> bytes:
+def compress(data: bytes, wbits: int) -> bytes:
     stream = zlib.compressobj(wbits=wbits)
     return stream.compress(data) + stream.flush()
 
@@ -214,69 +217,67 @@ TEXT = b"the same words, " * 5_000
         ("gzip", gzip.compress(TEXT)),
         ("X-GZip", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]) + b"\0" * 20),
         ("deflate", zlib.compress(TEXT)),
-        ("deflate", packed(TEXT, -15)),
+        ("deflate", compress(TEXT, -15)),
         ("identity", TEXT),
     ],
 )
-async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
+async def test_content_is_decompressed(encoding: str, body: bytes) -> None:
     async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
-        got = await opener_for(site).open(WebRequest(site.url()))
-    assert got.body == TEXT
-    assert got.truncation is None
+        response = await opener_for(site).open(WebRequest(site.url()))
+    assert response.body == TEXT
+    assert response.truncation is None
 
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
-async def test_an_encoding_that_was_not_asked_for_is_told_of(encoding: str) -> None:
+async def test_a_content_encoding_that_was_not_requested_is_reported(encoding: str) -> None:
     async with web_server({"/": answer(b"x", headers={"Content-Encoding": encoding})}) as site:
         error = await refusal(opener_for(site), WebRequest(site.url()))
     assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
 
 
 @pytest.mark.requirement("web.open")
-async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
-    whole = gzip.compress(TEXT)
+async def test_the_intact_beginning_of_a_damaged_body_is_kept() -> None:
+    compressed_text = gzip.compress(TEXT)
     answers = {
-        "/end": answer(whole[:-20], headers={"Content-Encoding": "gzip"}),
+        "/end": answer(compressed_text[:-20], headers={"Content-Encoding": "gzip"}),
         "/none": answer(b"no gzip", headers={"Content-Encoding": "gzip"}),
-        "/middle": answer(whole[:100] + b"\xff" * 300, headers={"Content-Encoding": "gzip"}),
+        "/middle": answer(compressed_text[:100] + b"\xff" * 300, headers={"Content-Encoding": "gzip"}),
     }
     async with web_server(answers) as site:
         opener = opener_for(site)
         error = await refusal(opener, WebRequest(site.url("/none")))
-        found = [await opener.open(WebRequest(site.url(path))) for path in ("/middle", "/end")]
+        responses = [await opener.open(WebRequest(site.url(path))) for path in ("/middle", "/end")]
     assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
-    for got in found:
-        assert got.body
-        assert TEXT.startswith(got.body)
-        assert got.truncation is Truncation.BROKEN
+    for response in responses:
+        assert response.body
+        assert TEXT.startswith(response.body)
+        assert response.truncation is Truncation.BROKEN
 
 
 @pytest.mark.requirement("web.caps")
 async def test_cancellation_closes_the_connection() -> None:
     async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
         group.start_soon(opener_for(site).open, WebRequest(site.url()))
-        with anyio.fail_after(60):
-            while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
-                await anyio.sleep(0.005)
+        await until(lambda: site.requests)
         group.cancel_scope.cancel()
     assert site.connections == 1
-    assert site.talking == 0
+    assert site.open_connections == 0
 
 
 @pytest.mark.requirement("web.open")
-async def test_progress_is_told() -> None:
-    told: list[float] = []
+async def test_progress_is_reported() -> None:
+    progress_values: list[float] = []
 
-    async def progress(done: float, total: float | None, message: str) -> None:
+    async def progress(received_bytes: float, total: float | None, message: str) -> None:
         assert total is None
         assert "site.test" in message
-        told.append(done)
+        progress_values.append(received_bytes)
 
     async with web_server({"/": answer(b"x" * 3_000_000)}) as site:
         await opener_for(site).open(WebRequest(site.url()), progress=progress)
-    assert told == sorted(told)
-    assert 3 <= len(told) <= 12
+    assert progress_values == sorted(progress_values)
+    assert 3 <= len(progress_values) <= 12
 
 
 @pytest.mark.requirement("web.concurrency")
@@ -286,11 +287,10 @@ async def test_one_client_leaves_turns_for_others() -> None:
         async with anyio.create_task_group() as group:
             for _ in range(MAX_CONCURRENT):
                 group.start_soon(opener.open, WebRequest(site.url("/slow"), client_key="greedy"))
+            await until(lambda: len(site.requests) >= MAX_CONCURRENT_PER_CLIENT)
             with anyio.fail_after(60):
-                while len(site.requests) < MAX_CONCURRENT_PER_CLIENT:  # noqa: ASYNC110 - the server is told nothing else
-                    await anyio.sleep(0.005)
-                got = await opener.open(WebRequest(site.url("/"), client_key="other"))
-            assert got.body == b"there"
+                response = await opener.open(WebRequest(site.url("/"), client_key="other"))
+            assert response.body == b"there"
             group.cancel_scope.cancel()
     assert site.paths.count("/slow") == MAX_CONCURRENT_PER_CLIENT
 
@@ -301,7 +301,7 @@ async def test_a_turn_is_free_again_after_its_call() -> None:
     with anyio.fail_after(60):
         for client in ("a", "a", "b"):
             async with limit.slot(client):
-                with anyio.move_on_after(0.01) as waiting:
+                with anyio.move_on_after(0.01) as wait_scope:
                     async with limit.slot("a"):
                         raise AssertionError
-                assert waiting.cancelled_caught
+                assert wait_scope.cancelled_caught

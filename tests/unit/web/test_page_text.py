@@ -1,4 +1,4 @@
-"""HTML as Markdown: what a reader of the page sees, in order, with links that lead somewhere."""
+"""HTML converted to Markdown: the visible text of a page in its order, with absolute links."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tools.web.page_text import ConversionFailure, PageText, page_text
 BASE = "https://site.test/a/b.html?q"
 
 
-def shown(page: str, base: str = BASE) -> PageText:
-    found = page_text(page, base, AbortSignal())
-    assert isinstance(found, PageText)
-    return found
+def convert(page: str, base: str = BASE) -> PageText:
+    result = page_text(page, base, AbortSignal())
+    assert isinstance(result, PageText)
+    return result
 
 
 @pytest.mark.requirement("web.html")
 @each_of(
-    ("page", "wanted"),
+    ("page", "markdown"),
     [
         ("a <b>b</b>\n  c", "a **b** c"),
         ("<p>one<p>two</p>three", "one\n\ntwo\n\nthree"),
@@ -44,8 +44,8 @@ def shown(page: str, base: str = BASE) -> PageText:
         ("<img src=data:image/png;base64,xx alt=cat>", "cat"),
     ],
 )
-def test_a_page_becomes_markdown(page: str, wanted: str) -> None:
-    assert shown(page).text == wanted
+def test_a_page_becomes_markdown(page: str, markdown: str) -> None:
+    assert convert(page).text == markdown
 
 
 @pytest.mark.requirement("web.html")
@@ -67,8 +67,8 @@ def test_a_page_becomes_markdown(page: str, wanted: str) -> None:
         "<span style='color:red; display : none'>no</span>",
     ],
 )
-def test_what_nobody_reads_is_left_out(noise: str) -> None:
-    assert shown(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
+def test_parts_that_nobody_reads_are_left_out(noise: str) -> None:
+    assert convert(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
 
 
 @pytest.mark.requirement("web.leads")
@@ -87,24 +87,24 @@ def test_what_nobody_reads_is_left_out(noise: str) -> None:
         ("<p>It is hidden here.", False),
     ],
 )
-def test_it_is_known_whether_text_is_left_out_that_the_page_hides(part: str, hides: bool) -> None:
-    assert shown(f"<p>text</p>{part}").has_hidden_text is hides
+def test_a_page_with_hidden_text_is_recognised(part: str, hides: bool) -> None:
+    assert convert(f"<p>text</p>{part}").has_hidden_text is hides
 
 
 @pytest.mark.requirement("web.leads")
-def test_where_a_page_leads_by_itself_is_known_but_not_what_only_looks_so() -> None:
+def test_refreshes_and_frames_of_a_page_are_found_but_not_those_in_comments_and_scripts() -> None:
     page = """<META content="0; URL='/a?b&amp;c'" Http-Equiv=REFRESH><frameset><frame src=left.html>
     <frame src='right.html'></frameset><iframe src="left.html" title=x></iframe><iframe srcdoc=x></iframe>
     <!-- <iframe src=c></iframe> --><script>x = '<iframe src=s>'</script><meta name=x content="0;url=z">"""
-    found = shown(page)
-    assert found.refresh == ("0; URL='/a?b&c'",)
-    assert found.frames == ("left.html", "right.html")
-    assert len(shown("<iframe src=x>" * 5 + "".join(f"<frame src={n}>" for n in range(99))).frames) == 10
+    result = convert(page)
+    assert result.refresh == ("0; URL='/a?b&c'",)
+    assert result.frames == ("left.html", "right.html")
+    assert len(convert("<iframe src=x>" * 5 + "".join(f"<frame src={n}>" for n in range(99))).frames) == 10
 
 
 @pytest.mark.requirement("web.html")
 @pytest.mark.parametrize(
-    ("page", "wanted"),
+    ("page", "markdown"),
     [
         ("<nav>all there is</nav>", "all there is"),
         ("<p hidden>only this</p>", "only this"),
@@ -112,27 +112,27 @@ def test_where_a_page_leads_by_itself_is_known_but_not_what_only_looks_so() -> N
         ("<main><footer>kept</footer></main>", "kept"),
     ],
 )
-def test_a_page_is_not_left_without_its_text(page: str, wanted: str) -> None:
-    assert shown(page).text == wanted
+def test_a_page_is_not_left_without_its_text(page: str, markdown: str) -> None:
+    assert convert(page).text == markdown
 
 
 @pytest.mark.requirement("web.html")
 def test_the_title_is_the_first_one() -> None:
-    found = shown("<html><head><title> A &amp;\n B</title></head><body>x<svg><title>no</title></svg></body>")
-    assert (found.title, found.text) == ("A & B", "x")
+    result = convert("<html><head><title> A &amp;\n B</title></head><body>x<svg><title>no</title></svg></body>")
+    assert (result.title, result.text) == ("A & B", "x")
 
 
 @pytest.mark.requirement("web.html")
-def test_plain_text_has_neither_links_nor_marks() -> None:
-    assert shown("<p>a <b>b</b> <a href=c>c</a> <code>d</code>", "").text == "a b c d"
+def test_plain_text_has_neither_links_nor_markup() -> None:
+    assert convert("<p>a <b>b</b> <a href=c>c</a> <code>d</code>", "").text == "a b c d"
 
 
 @pytest.mark.requirement("web.html")
-def test_letters_of_every_kind_come_through_the_process() -> None:
-    found = shown("<title>\u00e9</title><p>\U0001f600 \ud800 <a href=/y>z</a>" + "<p>word" * 50_000)
-    assert found.title == "\u00e9"
-    assert found.text.startswith("\U0001f600 ? [z](https://site.test/y)\n\nword\n\nword")
-    assert found.text.count("word") == 50_000
+def test_characters_of_every_kind_are_converted() -> None:
+    result = convert("<title>\u00e9</title><p>\U0001f600 \ud800 <a href=/y>z</a>" + "<p>word" * 50_000)
+    assert result.title == "\u00e9"
+    assert result.text.startswith("\U0001f600 ? [z](https://site.test/y)\n\nword\n\nword")
+    assert result.text.count("word") == 50_000
 
 
 @pytest.mark.requirement("web.html")
@@ -145,6 +145,6 @@ def test_a_page_that_would_take_too_much_memory_says_so() -> None:
 def test_a_cancelled_call_reads_no_page() -> None:
     signal = AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         page_text("<p>x", BASE, signal)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED

@@ -1,4 +1,4 @@
-"""What is a URL, and where it leads."""
+"""Parsing URLs: which texts are accepted, and which host each URL leads to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_url_has_one_spelling(text: str, url: str) -> None:
 
 @pytest.mark.requirement("web.url")
 @each_of(
-    ("text", "why"),
+    ("text", "cause"),
     [
         ("", "does not begin"),
         ("example.org", "does not begin"),
@@ -87,10 +87,10 @@ def test_a_url_has_one_spelling(text: str, url: str) -> None:
         ("http://example.org/" + "a" * 8_000, "8,019 characters"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_no_url(text: str, why: str) -> None:
-    with pytest.raises(UrlError, match=r".*") as caught:
+def test_ambiguous_or_invalid_urls_are_refused(text: str, cause: str) -> None:
+    with pytest.raises(UrlError, match=r".*") as error_info:
         parse_url(text)
-    assert why in str(caught.value)
+    assert cause in str(error_info.value)
 
 
 @pytest.mark.requirement("web.url")
@@ -111,10 +111,10 @@ def test_a_reference_leads_on_from_its_page(reference: str, url: str) -> None:
 @pytest.mark.requirement("web.url")
 @examples(100)
 @given(st.text(alphabet=st.sampled_from("htps:/@[]%\\.?#0127xa\u2460 \t"), max_size=40))
-def test_whatever_is_read_as_a_url_is_read_the_same_again(text: str) -> None:
-    for spelled in (text, f"http://{text}"):
+def test_a_parsed_url_is_parsed_again_to_the_same_target(text: str) -> None:
+    for spelling in (text, f"http://{text}"):
         try:
-            target = parse_url(spelled)
+            target = parse_url(spelling)
         except UrlError:
             continue
         assert parse_url(target.url) == target

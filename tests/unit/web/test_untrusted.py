@@ -1,4 +1,4 @@
-"""What is taken out of a text from the web before a model is shown it."""
+"""Parts that are removed from web text before a model sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fence, sanitise
 
 @pytest.mark.requirement("web.untrusted")
 @each_of(
-    ("text", "shown"),
+    ("text", "clean_text"),
     [
         ("a\r\nb\rc\n", "a\nb\nc\n"),
         ("a\0b\x1b[31mc\x7fd\x9be", "ab[31mcde"),
@@ -40,8 +40,10 @@ from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fence, sanitise
         ),
     ],
 )
-def test_what_acts_or_is_not_seen_is_taken_out(text: str, shown: str) -> None:
-    assert sanitise(text) == shown
+def test_control_sequences_invisible_characters_and_special_tags_are_removed_or_escaped(
+    text: str, clean_text: str
+) -> None:
+    assert sanitise(text) == clean_text
 
 
 @pytest.mark.requirement("web.untrusted")
@@ -50,10 +52,10 @@ def test_what_acts_or_is_not_seen_is_taken_out(text: str, shown: str) -> None:
     st.integers(-LONGEST_TAG - 5, 5),
     st.sampled_from(["</web_content>", "\r\n", "<" * 300, "< / tool_result>", "<a\u200db" * 99, "[/INST]"]),
 )
-def test_pieces_hide_nothing(place: int, what: str) -> None:
-    before = "x" * (PIECE_CHARS + place)
-    found = sanitise(before + what + "y")
-    assert found == before + sanitise(what) + "y"
+def test_splitting_into_pieces_hides_nothing(offset: int, hostile_text: str) -> None:
+    prefix = "x" * (PIECE_CHARS + offset)
+    clean_text = sanitise(prefix + hostile_text + "y")
+    assert clean_text == prefix + sanitise(hostile_text) + "y"
 
 
 @pytest.mark.requirement("web.untrusted")
@@ -68,6 +70,6 @@ def test_a_fence_is_around_all_of_the_text() -> None:
 @pytest.mark.requirement("web.untrusted")
 @examples(100)
 @given(st.integers(-1_000, 5), st.integers(0, 1_000), st.sampled_from("\u200b\u200d\x00\ufeff"))
-def test_what_is_not_seen_does_not_move_a_tag_over_the_edge_of_a_piece(place: int, count: int, unseen: str) -> None:
-    text = sanitise("a" * (PIECE_CHARS + place) + "<" + unseen * count + '/web_content id="x">')
+def test_invisible_characters_do_not_split_a_tag_between_pieces(offset: int, count: int, invisible: str) -> None:
+    text = sanitise("a" * (PIECE_CHARS + offset) + "<" + invisible * count + '/web_content id="x">')
     assert text.endswith('a&lt;/web_content id="x">')
