@@ -88,7 +88,8 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
     called = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
     assert called.code == "invalid_tool_params"
     assert "'todos[1].nonsense_q' is not a parameter of todo_write." in called.text
-    assert "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given" in called.text
+    problem = "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given"
+    assert problem in called.text
     assert "'todos[1].prioritty' is not a parameter of todo_write" in called.text
     assert ".no'" not in called.text
     called = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
