@@ -88,9 +88,8 @@ async def test_a_misspelled_property_in_an_argument_is_reported_with_its_path(cl
     answer = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
     assert answer.code == "invalid_tool_params"
     assert "'todos[1].nonsense_q' is not a parameter of todo_write." in answer.text
-    assert (
-        "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given" in answer.text
-    )
+    problem = "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given"
+    assert problem in answer.text
     assert "'todos[1].prioritty' is not a parameter of todo_write" in answer.text
     assert ".no'" not in answer.text
     answer = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
