@@ -332,7 +332,7 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     if params.get("mode") == "url":
         if not sys.stdin.isatty():
             raise MCPError(json_rpc.INVALID_REQUEST, "Nobody can open an address here.")
-        show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
+        show(question_text(message), f"Open this address in a browser: {params.get('url')}", stream=sys.stderr)
         return {"action": "accept"}
     if is_sure and is_consent(schema):
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}

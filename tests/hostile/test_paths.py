@@ -16,7 +16,7 @@ from tests.harness import HANDSHAKE, connected, in_memory, write_config
 from tests.hostile.conftest import Neighbourhood
 from tests.hostile.every_tool import (
     MARKER,
-    Called,
+    ToolAnswer,
     answers,
     assert_alive,
     assert_refused,
@@ -356,7 +356,7 @@ class AnyRoots(types.ListRootsResult):
 
 async def read_with_roots(
     uris: list[str], paths: list[Path], operator: Path | None, folder: Path, **settings: Any
-) -> list[Called]:
+) -> list[ToolAnswer]:
     """What a client with these roots reads."""
 
     asked: list[int] = []
@@ -367,7 +367,7 @@ async def read_with_roots(
 
     config = write_config(folder, settings)
     async with in_memory(HANDSHAKE, operator, config, list_roots_callback=roots) as client:
-        called: list[Called] = []
+        called: list[ToolAnswer] = []
         for _ in range(10):
             called = [await call(client, "read_file", file_path=str(path)) for path in paths]
             # A client that is slow to list very many is asked again at its next call.

@@ -50,7 +50,7 @@ async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
     offset: int, root: Path, server: WatchedServer
 ) -> None:
     sparse(root / "huge.log", lines(20_000), TEN_GIGABYTES)
-    before = server.forget_peak()
+    before = server.reset_peak()
     with anyio.fail_after(CEILING):
         result = await server.call("read_file", file_path="huge.log", offset=offset, limit=10)
     assert result.is_error
@@ -62,7 +62,7 @@ async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
 @pytest.mark.requirement("read.large")
 async def test_both_ends_of_ten_gigabytes_are_shown(root: Path, server: WatchedServer) -> None:
     sparse(root / "huge.log", lines(20_000), TEN_GIGABYTES, b"\n" + lines(100))
-    before = server.forget_peak()
+    before = server.reset_peak()
     with anyio.fail_after(CEILING):
         first = await server.call("read_file", file_path="huge.log", offset=15_000, limit=2)
         last = await server.call("read_file", file_path="huge.log", offset=-2)
@@ -75,7 +75,7 @@ async def test_both_ends_of_ten_gigabytes_are_shown(root: Path, server: WatchedS
 @pytest.mark.requirement("read.large")
 async def test_ten_gigabytes_of_nothing_are_a_binary_file(root: Path, server: WatchedServer) -> None:
     sparse(root / "nothing.log", b"", TEN_GIGABYTES)
-    before = server.forget_peak()
+    before = server.reset_peak()
     with anyio.fail_after(CEILING):
         result = await server.call("read_file", file_path="nothing.log", offset=5_000_000_000, limit=10)
     assert text_of(result).startswith("Binary file, not shown")
@@ -88,7 +88,7 @@ async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_i
     root: Path, server: WatchedServer
 ) -> None:
     sparse(root / "line.json", b"x" * 70_000, HALF_A_GIGABYTE, b"\nthe next one\n")
-    before = server.forget_peak()
+    before = server.reset_peak()
     with anyio.fail_after(CEILING):
         both = await server.call("read_file", file_path="line.json")
         second = await server.call("read_file", file_path="line.json", offset=1)

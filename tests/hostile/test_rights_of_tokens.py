@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, command_line, write_config
-from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, served, signed
+from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, server_trusting, sign_token
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, serving
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
 from tests.waiting import CEILING
@@ -53,14 +53,14 @@ async def test_without_the_scope_to_read_nothing_is_listed_or_read_that_is_for_r
 ) -> None:
     (root / "AGENTS.md").write_text("remembered")
     todos = {"todos": [{"id": "1", "content": "hers", "status": "pending"}]}
-    async with served(root, tmp_path, company) as url:
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+    async with server_trusting(root, tmp_path, company) as url:
+        async with client_with(url, sign_token(company.base, {"scope": "read"}), mode) as client:
             assert not (await client.call_tool("todo_write", todos)).is_error
             assert "hers" in str(await client.read_resource("todo://list"))
             assert {str(each.uri) for each in (await client.list_resources()).resources} >= {"todo://list"}
             assert (await client.list_prompts()).prompts
             assert (await client.list_resource_templates()).resource_templates
-        async with client_with(url, signed(company.base, {"scope": "run"}), mode) as client:
+        async with client_with(url, sign_token(company.base, {"scope": "run"}), mode) as client:
             assert not (await client.list_resources()).resources
             assert not (await client.list_prompts()).prompts
             assert not (await client.list_resource_templates()).resource_templates
@@ -77,21 +77,21 @@ async def test_a_server_that_a_token_does_not_name_is_named_by_no_error_and_stan
     root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
 ) -> None:
     servers = {name: entry(name) for name in ("docs", "bank", "till")}
-    async with served(root, tmp_path, company, mcpServers=servers) as url:
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs"}), mode) as client:
+    async with server_trusting(root, tmp_path, company, mcpServers=servers) as url:
+        async with client_with(url, sign_token(company.base, {"scope": "upstream:docs"}), mode) as client:
             assert str(root) not in (client.instructions or ""), "it has no workspace"
             assert "from docs" in str(await client.read_resource("x://shared"))
             with pytest.raises(MCPError) as refused:
                 await client.call_tool("refresh", {})
             assert "bank" not in f"{refused.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
+        async with client_with(url, sign_token(company.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
             with pytest.raises(MCPError) as several:
                 await client.read_resource("x://shared")
             assert several.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
             with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refused:
                 await client.call_tool("refresh", {})
             assert "till" not in f"{several.value.error} {refused.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+        async with client_with(url, sign_token(company.base, {"scope": "read"}), mode) as client:
             with pytest.raises(MCPError, match="needs the scope upstream:"):
                 await client.read_resource("x://shared")
 
@@ -101,8 +101,8 @@ async def test_who_may_run_reads_what_their_background_jobs_write(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
     async with (
-        served(root, tmp_path, company, permissions={"allow": ["Bash"]}) as url,
-        client_with(url, signed(company.base, {"scope": "run"})) as client,
+        server_trusting(root, tmp_path, company, permissions={"allow": ["Bash"]}) as url,
+        client_with(url, sign_token(company.base, {"scope": "run"})) as client,
     ):
         assert await names_of(client) == {
             *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job")
@@ -130,7 +130,7 @@ async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path
     (tmp_path / "token").chmod(0o600)
     tokens = {"laptop": {"file": str(tmp_path / "token")}}
     config = write_config(tmp_path, {"http": {"oauth": oauth, "tokens": tokens}, "shell": {"sandbox": "off"}})
-    people = {name: signed(company.base, {"sub": name}) for name in ("alice", "bob")}
+    people = {name: sign_token(company.base, {"sub": name}) for name in ("alice", "bob")}
     async with serving(None, config) as url:
         for name, shown in {**people, "laptop": token["token"]}.items():
             async with (
@@ -149,8 +149,8 @@ async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path
 
 @pytest.mark.requirement("network.tokens")
 async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, company: ScriptedIssuer) -> None:
-    alice, bob = (signed(company.base, {"sub": name}) for name in ("alice", "bob"))
-    async with served(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:
+    alice, bob = (sign_token(company.base, {"sub": name}) for name in ("alice", "bob"))
+    async with server_trusting(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:
         for shown in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
             headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in shown)]
             answer = await http.post("/mcp", json=INITIALIZE, headers=headers)

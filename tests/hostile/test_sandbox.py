@@ -24,7 +24,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, workspace_client
 from tests.other_user import NOBODY
 from tests.variants import one_in
@@ -73,7 +73,7 @@ async def confinement(
     return await sandbox_for(site, consented)
 
 
-async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> Ran:
+async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> CommandResult:
     sandbox = await confinement(home)
     try:
         view = replace(WORKING, network=network)
@@ -593,7 +593,7 @@ async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
     await anyio.run_process(["bash", "-ec", prepare], cwd=root)
     sandbox = await confinement(home)
 
-    async def ran(command: str) -> Ran:
+    async def ran(command: str) -> CommandResult:
         result = await run(sandbox, command, [str(root)], environment_of(home), view=view)
         assert result.changes == SandboxChanges(), result.output
         return result

@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.background_servers import served_by_thread
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
-from tests.hostile.sandboxed import Ran, run, sandbox_for
+from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
 from tools.shell.command_environment import command_environment
@@ -83,7 +83,7 @@ async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[Bu
         made.close()
 
 
-async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> Ran:
+async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> CommandResult:
     async with sandbox(home, readable) as confinement:
         return await run(confinement, command, [str(root) for root in roots], environment_of(home))
 

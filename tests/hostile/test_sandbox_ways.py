@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import WORKING, CommandResult, prepare_view, run, run_confined, sandbox_for
 from tools.contract.tool_errors import ToolError
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import ProcessSpec, SandboxChanges
@@ -38,7 +38,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
     return await sandbox_for(site)
 
 
-async def ran(root: Path, command: str, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> Ran:
+async def ran(root: Path, command: str, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> CommandResult:
     confinement = await sandbox(root, settings, hidden)
     try:
         return await run(confinement, command, [str(root)], command_environment({}, os.environ))
@@ -171,7 +171,7 @@ async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
 async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
+    prepared = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -182,12 +182,12 @@ def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_jo
     site, lookout = Site(home=str(root.parent)), AutoRunScanner()
     git = replace(WORKING, is_git=True, is_asked=True)
     hooks = str(root / ".git/hooks")
-    job = look_at(site, [str(root)], lookout=lookout)
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    job = prepare_view(site, [str(root)], scanner=lookout)
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
     file(root, "other/.git/hooks/post-checkout")
-    assert hooks in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks in prepare_view(site, [str(root)], git, lookout).view.read_only
     job.settle()
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
 
 
 @pytest.mark.requirement("sandbox.ways")
@@ -198,7 +198,7 @@ def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_cl
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     for own in (None, lambda: str(tmp_path / "own")):
-        prepared = look_at(Site(home=str(root.parent)), [str(root)], private_folder=own)
+        prepared = prepare_view(Site(home=str(root.parent)), [str(root)], private_folder=own)
         path = file(root, ".mcp.json")
         ((moved, place),) = prepared.settle().moved
         assert moved == str(path)
@@ -208,7 +208,7 @@ def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_cl
 @pytest.mark.requirement("sandbox.ways")
 def test_a_repository_without_a_folder_of_hooks_gets_one_that_no_command_can_make(root: Path) -> None:
     file(root, ".git/HEAD")
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
+    prepared = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert str(root / ".git/hooks") in prepared.view.read_only
     assert list((root / ".git/hooks").iterdir()) == []
 
@@ -237,7 +237,7 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
         file(root, f"many/{number}/deep/.envrc")
     file(root, "conf/coretools.json")
     site = Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),))
-    prepared = look_at(site, [str(root)])
+    prepared = prepare_view(site, [str(root)])
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
     assert MAX_PROTECTIVE_MOUNTS - 3 < len(kept) <= MAX_PROTECTIVE_MOUNTS

@@ -57,11 +57,11 @@ async def test_a_cancelled_search_leaves_no_process(root: Path, server: WatchedS
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: server.call("grep_search", pattern="(x+x+)+[ab]y|(a+)+$"))
         with anyio.fail_after(CEILING):
-            await server.until_children(are_there=True)
+            await server.wait_for_children(expected=True)
         group.cancel_scope.cancel()
     # The client has sent notifications/cancelled.
     with anyio.fail_after(CEILING):
-        await server.until_children(are_there=False)
+        await server.wait_for_children(expected=False)
     with anyio.fail_after(CEILING):
         assert not (await server.call("glob", pattern="slow.*")).is_error
 
@@ -246,7 +246,7 @@ async def test_a_million_matches_on_one_line_are_one_cut_line_and_take_no_memory
     (root / "small.txt").write_text("a needle, in a small file\n")
     with anyio.fail_after(CEILING):
         await server.call("grep_search", pattern=pattern, glob="*.txt")
-        before = server.forget_peak()
+        before = server.reset_peak()
         result = await server.call("grep_search", pattern=pattern)
     assert "File: bundle.min.js\nL1[0-2000]: needle," in text_of(result)
     assert "L1: a needle, in a small file" in text_of(result)
@@ -260,7 +260,7 @@ async def test_a_million_matching_lines_are_cut_at_the_limit(root: Path, server:
     (root / "many.log").write_bytes(b"a needle\n" * 1_000_000)
     with anyio.fail_after(CEILING):
         await server.call("grep_search", pattern="needle", names_only=True)
-        before = server.forget_peak()
+        before = server.reset_peak()
         result = await server.call("grep_search", pattern="needle")
     assert facts_of(result)["matches"] == 100
     assert "[Limited to 100 matches" in text_of(result)

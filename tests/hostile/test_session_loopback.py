@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.confined import ENVIRONMENT, OTHERS, Runner, bubblewrapped, runner
+from tests.hostile.confined import ENVIRONMENT, USERS, Runner, bubblewrap_command, runner
 from tests.processes import run
 from tests.waiting import wait_until
 from tools.shell.brokered_starter import BrokeredStarter
@@ -36,7 +36,7 @@ server.serve_forever()
 """
 
 
-@pytest.fixture(scope="module", params=OTHERS)
+@pytest.fixture(scope="module", params=USERS)
 def started(request: pytest.FixtureRequest) -> Generator[Runner]:
     """What starts commands."""
     with runner(request.param) as made:
@@ -52,7 +52,9 @@ def server_of(started: Runner, key: str, folder: Path) -> int:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
             parent.chmod(parent.stat().st_mode | 0o011)
     port = folder / "port"
-    command = bubblewrapped(f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)])
+    command = bubblewrap_command(
+        f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)]
+    )
     assert "pid" in started.ask(argv=command, environment=ENVIRONMENT, key=key, waits=False)
     wait_until(lambda: port.exists() and port.read_text())
     return int(port.read_text())
@@ -63,7 +65,7 @@ def test_a_server_of_one_command_answers_the_next_ones_and_nobody_else(started: 
     port = server_of(started, "one", tmp_path)
     hosts = ("127.0.0.1", "[::1]", "localhost")
     ask = f"for host in {' '.join(hosts)}; do curl -sS -o /dev/null -w '%{{http_code}} ' http://$host:{port}/; done"
-    in_sandbox = bubblewrapped(ask)
+    in_sandbox = bubblewrap_command(ask)
     assert started.ask(argv=in_sandbox, environment=ENVIRONMENT, key="one")["output"] == "200 200 200 "
     assert started.bash(ask, key="one")["output"] == "200 200 200 "
     # The same from the loopback of another client, and from the machine's.

@@ -15,7 +15,7 @@ from mcp.client import Client
 
 from tests.harness import HANDSHAKE, connected
 from tests.hostile.every_tool import (
-    Called,
+    ToolAnswer,
     answers,
     assert_alive,
     assert_refused,
@@ -76,7 +76,7 @@ async def test_walks_pass_by_pipes_sockets_and_devices(root: Path, a_socket: Pat
     assert "End of content" in many.text
 
 
-async def listing(client: Client) -> Called:
+async def listing(client: Client) -> ToolAnswer:
     """What is in the workspace."""
     return await call(client, "list_directory", path=".")
 
@@ -181,7 +181,7 @@ async def test_every_name_that_is_text_is_readable_as_structured_results_spell_i
     }
 
 
-def shown_names(called: Called) -> list[str]:
+def shown_names(called: ToolAnswer) -> list[str]:
     """The names in a text, as a model copies them."""
     found = re.findall(r"^(?:File: (.*)|--- (/.*) ---|(/.*)|(.*) \(7 bytes\))$", called.text, re.MULTILINE)
     return [next(part for part in parts if part) for parts in found]

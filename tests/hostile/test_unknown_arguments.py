@@ -88,7 +88,7 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
     called = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
     assert called.code == "invalid_tool_params"
     assert "'todos[1].nonsense_q' is not a parameter of todo_write." in called.text
-    assert "'todos[1].statuss' is not a parameter of todo_write; 'todos[1].status' is" in called.text
+    assert "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given" in called.text
     assert "'todos[1].prioritty' is not a parameter of todo_write" in called.text
     assert ".no'" not in called.text
     called = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
@@ -99,7 +99,7 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
 async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(client: Client) -> None:
     called = await call(client, "read_file", file_path="a.txt", limit=3, limits=2, path_of_file="b")
     assert not called.result.is_error
-    told = "'limits' is not a parameter of read_file and was ignored; 'limit' is, and was given too."
+    told = "'limits' is not a parameter of read_file and was ignored; the parameter 'limit' was given too."
     assert told in called.text
 
 

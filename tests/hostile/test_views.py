@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import forked
-from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, run, sandbox_for
 from tests.other_user import NOBODY
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -71,7 +71,7 @@ class Place:
         view: CommandView = READING,
         site: Site | None = None,
         before_mounts: Callable[[], None] = lambda: None,
-    ) -> Ran:
+    ) -> CommandResult:
         """Run a command of the client in a view."""
         sandbox = await sandbox_for(site or Site(home=str(self.home)))
         try:

@@ -71,7 +71,7 @@ async def test_no_spelling_of_this_machine_is_opened(host: str) -> None:
         error = await refusal(opener, f"http://{host}:{site.port}/")
     assert error.code is ToolErrorType.WEB_REFUSED
     assert site.connections == 0
-    assert names.asked == []
+    assert names.queries == []
 
 
 @pytest.mark.requirement("web.addresses")
@@ -111,7 +111,7 @@ async def test_the_names_of_metadata_servers_are_not_even_looked_up() -> None:
     names = NameServer({"metadata.google.internal": ["8.8.8.8"]})
     error = await refusal(UrlOpener(resolver=names), "http://metadata.google.internal/computeMetadata/v1/")
     assert error.code is ToolErrorType.WEB_REFUSED
-    assert names.asked == []
+    assert names.queries == []
 
 
 @pytest.mark.requirement("web.addresses")
@@ -134,7 +134,7 @@ async def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
         opener = UrlOpener(WebRules(("127.0.0.1/32",), (site.port,)), names)
         got = await opener.open(WebRequest(site.url()))
         assert got.body == b"checked"
-        assert names.asked == ["site.test"]
+        assert names.queries == ["site.test"]
         error = await refusal(opener, site.url())
     assert error.code is ToolErrorType.WEB_REFUSED
     assert site.connections == 1
@@ -223,7 +223,7 @@ async def test_what_is_no_plain_url_is_refused_by_tool_and_opener(url: str, cont
     fetching = Fetching(opener, context)
     with pytest.raises(InvalidToolParamsError):
         fetching.tool.validate_tool_params({"url": url})
-    assert names.asked == []
+    assert names.queries == []
 
 
 @pytest.mark.requirement("web.url")
@@ -240,7 +240,7 @@ async def test_only_the_ports_of_the_web_are_opened(port: int) -> None:
     error = await refusal(UrlOpener(resolver=names), f"http://site.test:{port}/")
     assert error.code is ToolErrorType.WEB_REFUSED
     assert "web.allowedPorts" in error.message
-    assert names.asked == []
+    assert names.queries == []
 
 
 def zeros(wbits: int, size: int = 64 << 20) -> bytes:

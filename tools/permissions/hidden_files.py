@@ -56,7 +56,7 @@ MAX_CACHED_TREES = 100  # maximum cached combinations of a workspace and a set o
 _DENIED, _ASKED, _IGNORED, _PROTECTED, _PROTECTED_UNLESS_ASKED = (1 << number for number in range(5))
 _DENY_BITS = _DENIED | _PROTECTED
 _READ_BITS, _EDIT_BITS = _DENIED | _ASKED | _IGNORED, _PROTECTED | _PROTECTED_UNLESS_ASKED
-# Keyed by a folder's kind of result: the kinds of results for which the folder need not be searched
+# If a folder itself has a result of one kind (the key), it need not be searched for results of these kinds (the value)
 _COVERED_BITS = {
     _DENIED: _READ_BITS | _EDIT_BITS, _ASKED: _ASKED, _IGNORED: _IGNORED, _PROTECTED: _EDIT_BITS,
     _PROTECTED_UNLESS_ASKED: _PROTECTED_UNLESS_ASKED,
