@@ -280,7 +280,7 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_copied_output(result: Json) -> Json:
-    """Copy the file with a long output, which ends with the server; return the result with the copy's path. Blocks."""
+    """Copy a long output's file, which disappears with the server; return the result with the copy's path. Blocks."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Check the path, because an upstream could name any file as its output file.

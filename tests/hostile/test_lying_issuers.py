@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from server.clients.client_request import TokenRefusedError
+from server.network.outbound import ANSWER_BYTES
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer
 from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, sign_token
@@ -157,3 +158,12 @@ async def test_keys_are_fetched_from_no_address_where_others_could_answer(
 ) -> None:
     issuer.responses[METADATA]["jwks_uri"] = address
     assert (await refusal(checker_of(issuer), sign_token(issuer.base))).status == 503
+
+
+@pytest.mark.requirement("oauth.keys")
+async def test_the_log_says_that_an_answer_with_keys_is_too_long(
+    issuer: ScriptedIssuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.responses[KEYS] = {"keys": [JWK], "more": "x" * ANSWER_BYTES}
+    assert (await refusal(checker_of(issuer), sign_token(issuer.base))).status == 503
+    assert f"could not be fetched: it sent a response of more than {ANSWER_BYTES:,} bytes" in caplog.text

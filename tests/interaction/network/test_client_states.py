@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from server.requests.call_contexts import SESSION_KEYS
 from tests.interaction.network.test_sessions import ACCEPT, CEILING, INITIALIZE, InProcessServer, in_process_server
 from tests.interaction.network.wires import Connection
 from tests.waiting import until
@@ -72,6 +73,38 @@ async def test_an_sse_session_is_one_client_however_its_id_is_spelled(root: Path
         await call(1, session)
         await call(2, spell(session))
         assert states(server) == 1
+
+
+@pytest.mark.requirement("network.principal")
+async def test_of_two_session_ids_in_an_address_the_last_one_counts(root: Path) -> None:
+    async with (
+        in_process_server(root) as server,
+        server.http.stream("GET", "/sse") as one,
+        server.http.stream("GET", "/sse") as two,
+    ):
+        lines = aiter(one.aiter_lines()), aiter(two.aiter_lines())
+
+        async def heard(stream: int, pattern: str) -> str:
+            with anyio.fail_after(CEILING):
+                while (found := re.search(pattern, await anext(lines[stream]))) is None:
+                    pass
+            return found.group(1)
+
+        first, last = [await heard(stream, "session_id=([0-9a-f]{32})") for stream in (0, 1)]
+
+        async def post(message: dict[str, Any], *names: str) -> int:
+            address = "/messages/?" + "&".join(f"session_id={name}" for name in names)
+            return (await server.http.post(address, json=message)).status_code
+
+        for message in (INITIALIZE, CALL):
+            assert await post(message, first, last) == 202
+            assert await heard(1, '"id":([0-9]+),') == str(message["id"])
+        assert states(server) == 1
+        assert server.app.clients.known(f"{SESSION_KEYS[1]}{last}") is not None
+        for unusable in ("", "x"):
+            assert await post(CALL, first, unusable) == 400
+        assert await post({**INITIALIZE, "id": 5}, first) == 202
+        assert await heard(0, '"id":([0-9]+),') == "5"  # nothing before it was for this stream
 
 
 @pytest.mark.requirement("network.sessions")
