@@ -12,7 +12,7 @@ from mcp.client import Client
 
 from tests.hostile.abort_signals import AbortAfterChecks
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
-from tools.builtin.find_files import LSTool
+from tools.builtin.search_tools import LSTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType

@@ -12,8 +12,8 @@ import pytest
 from tests.harness import text_of
 from tests.hostile.abort_signals import AbortAfterChecks
 from tests.hostile.watched_server import MEGABYTE, needs_proc, watched_server
-from tools.builtin.find_files import GlobTool
 from tools.builtin.read_file import ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.harness import PEERS
 from tools.builtin.edit import WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import REAL_DISK, Disk, replace_file

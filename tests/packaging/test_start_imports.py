@@ -65,7 +65,7 @@ def test_what_tools_do_is_imported_with_their_first_call(tmp_path: Path) -> None
     done = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=50, check=True)
     assert [json.loads(line).get("id") for line in done.stdout.splitlines()] == [1, 2]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert {"tools.builtin.find_files", "tools.builtin.run_shell_command", "server.app"} <= imported
+    assert {"tools.builtin.search_tools", "tools.builtin.run_shell_command", "server.app"} <= imported
     assert sorted(name for name in imported if f"{name}.".startswith(WORK)) == []
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.property.ripgrep import listed_files
-from tools.builtin.find_files import GlobTool, GrepTool
+from tools.builtin.search_tools import GlobTool, GrepTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.property.ripgrep import ripgrep
-from tools.builtin.find_files import GrepTool
+from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.files.find.folder_walk import Everything, Filters, Walk

@@ -39,7 +39,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.git_store import GitStores, store_of, stored_in, stores_of_submodules
+from tools.permissions.git_history_names import GitStores, store_of, stored_in, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above

@@ -11,8 +11,8 @@ import pytest
 
 from tests.tables import all_cases
 from tools.builtin.edit import EditTool, WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType

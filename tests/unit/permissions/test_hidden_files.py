@@ -15,7 +15,7 @@ from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import path_opener
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
-from tools.permissions.git_store import object_folders, stored_in
+from tools.permissions.git_history_names import object_folders, stored_in
 from tools.permissions.hidden_files import HiddenFile, HiddenFiles, HiddenFileScanner, LiftedLimits, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsReport, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from tests.settings_cases import write
 
 CLIS: list[CliName] = ["qwen", "gemini"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsError, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from tests.settings_cases import sources, write
 from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, each_cli, load_cli
 from tools.contract.limits import ApprovalMode

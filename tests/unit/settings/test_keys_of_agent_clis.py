@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from server.settings import Settings, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import CLIS, each_cli, load_cli

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.settings.agent_cli import CliName
+from server.settings.gemini_and_qwen_files import CliName
 from tests.settings_cases import load, refusal
 from tests.unit.settings.agent_cli_files import each_cli, load_cli
 from tools.contract.limits import ApprovalMode
