@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.rows import NotRunError, Pair, Round, Row, Scene
-from tests.interaction.network.lanes import lane
+from tests.interaction.network.lanes import open_lane
 from tests.interaction.network.wires import Connection, connection
-from tests.interaction.replicas.callers import Caller, answered, is_done, restart_under, result_over
+from tests.interaction.replicas.callers import Caller, has_succeeded, restart_under, result_over, with_answers
 from tests.interaction.replicas.scene import HAPROXY, REDIS, TOKENS, Replicas, replicas
 
 SESSIONS = 20
@@ -62,13 +62,13 @@ async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
     async with AsyncExitStack() as stack:
         ways = [
             await stack.enter_async_context(
-                lane("session", all_of_them.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
+                open_lane("session", all_of_them.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
             )
             for number in range(SESSIONS)
         ]
         for _ in range(3):
             results = await asyncio.gather(*(way.call(PLAIN["name"], **PLAIN["arguments"]) for way in ways))
-            worked = [before and is_done(result) for before, result in zip(worked, results, strict=True)]
+            worked = [before and has_succeeded(result) for before, result in zip(worked, results, strict=True)]
     return Pair(sum(worked))
 
 
@@ -78,7 +78,7 @@ async def _questions(all_of_them: Replicas, root: Path) -> Pair:
     for number in range(QUESTIONS):
         (root / "new.txt").unlink(missing_ok=True)
         async with connection(urls[number % 3]) as first, connection(urls[(number + 1) % 3]) as second:
-            done += is_done(await result_over(second, answered(TOOL, await result_over(first, TOOL))))
+            done += has_succeeded(await result_over(second, with_answers(TOOL, await result_over(first, TOOL))))
     return Pair(done)
 
 
@@ -89,9 +89,9 @@ async def _races(all_of_them: Replicas, root: Path) -> Pair:
         wires = [await stack.enter_async_context(connection(url)) for url in all_of_them.urls.values()]
         for number in range(RACES):
             (root / "new.txt").unlink(missing_ok=True)
-            again = answered(TOOL, await result_over(wires[number % 3], TOOL))
+            again = with_answers(TOOL, await result_over(wires[number % 3], TOOL))
             results = await asyncio.gather(*(result_over(wire, again) for wire in wires))
-            wrong += sum(map(is_done, results)) != 1
+            wrong += sum(map(has_succeeded, results)) != 1
     return Pair(wrong)
 
 
@@ -110,11 +110,11 @@ async def _restart(all_of_them: Replicas, root: Path) -> Pair:
         for number in range(CLIENTS)
     ]
     await restart_under(callers, all_of_them)
-    lost = [each for caller in callers for each in caller.lost]
-    done = Counter(call for caller in callers for call in caller.done)
+    lost = [each for caller in callers for each in caller.lost_calls]
+    done = Counter(call for caller in callers for call in caller.completed_calls)
     deeds = Counter(ledger.read_text().split())
     wrong = (done - deeds) + (deeds - done)  # told and not done, or done and not told, or done twice
-    begun = sum(caller.begun_again for caller in callers if caller.begun_again) - CLIENTS // 2
+    begun = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
     note = f"{done.total():,} calls, {begun} sessions begun again{f'; first lost: {lost[0][:200]}' if lost else ''}"
     return Pair(len(lost) + wrong.total(), note=note)
 
@@ -147,11 +147,11 @@ def _cost(times: int, one: Callable[[Connection], Awaitable[object]], *, is_diff
 
 async def _question(wire: Connection) -> None:
     """A no does all that a yes does, but write a file."""
-    assert (await result_over(wire, answered(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
+    assert (await result_over(wire, with_answers(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
 
 
 async def _plain(wire: Connection) -> None:
-    assert is_done(await result_over(wire, PLAIN))
+    assert has_succeeded(await result_over(wire, PLAIN))
 
 
 ROWS = (

@@ -258,7 +258,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
                 if self._max_bytes is not None and count > self._max_bytes:
-                    note = "a response from an upstream was longer than %d bytes and was rejected"
+                    note = "a response from an upstream was longer than %d bytes and was cut off"
                     logger.info(note, self._max_bytes)
                     return
                 yield chunk

@@ -16,6 +16,7 @@ import pytest
 
 from tests.waiting import CEILING, until
 from tools.machine.threads import Threads
+from tools.shell import private_folders
 from tools.shell.private_folders import (
     DEEPEST,
     PREFIX,
@@ -24,6 +25,7 @@ from tools.shell.private_folders import (
     PrivateFolders,
     empty_if_large,
     make_mount_point,
+    measure_folder,
     remove_tree,
 )
 from tools.shell.program_output import MAX_WAITING
@@ -424,6 +426,25 @@ def test_a_scratch_folder_that_is_too_deep_or_too_large_is_emptied_even_if_close
         limit = 1 << 30 if mode else 4 * 1024 * 2
         byte_count, _ = empty_if_large(str(scratch), limit)
         assert (bool(byte_count), os.listdir(scratch) == []) == (name != "shallow", name != "shallow"), name
+
+
+@pytest.mark.requirement("sandbox.temporary.deep")
+@pytest.mark.skipif(sys.platform != "linux", reason="open descriptors are counted with /proc")
+def test_a_folder_that_cannot_be_listed_stays_open_no_longer_than_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    listed = [iter([*os.scandir(tmp_path)])]
+
+    def entries(_folder: int) -> object:
+        if not listed:
+            raise OSError
+        return listed.pop()
+
+    monkeypatch.setattr(private_folders, "_entries", entries)
+    before = os.listdir("/proc/self/fd")
+    assert measure_folder(str(tmp_path), 1 << 30)[1:] == (1, False)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.requirement("sandbox.places")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import look_at
+from tests.hostile.sandboxed import prepare_view
 from tools.contract.command_views import CommandView, Engine, Network, ViewKind
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
@@ -201,7 +201,7 @@ def test_a_link_in_a_workspace_causes_no_mount_of_anything_outside(root: Path) -
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    setup = look_at(Site(home=str(root.parent)), [str(root)])
+    setup = prepare_view(Site(home=str(root.parent)), [str(root)])
     assert setup.view.read_only == (str(root / "inside"),)
 
 
@@ -209,7 +209,7 @@ def test_a_link_in_a_workspace_causes_no_mount_of_anything_outside(root: Path) -
 @pytest.mark.requirement("sandbox.view")
 def test_a_hidden_path_in_a_root_stays_hidden_even_if_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    setup = look_at(Site(home=str(root)), [str(root), str(root / "missing")])
+    setup = prepare_view(Site(home=str(root)), [str(root), str(root / "missing")])
     assert setup.view.roots == (str(root),)
     assert str(root / ".claude") in setup.view.hidden_folders
     assert str(root / ".claude") not in setup.view.read_only

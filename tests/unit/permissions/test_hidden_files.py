@@ -379,6 +379,14 @@ def test_parent_folders_of_hidden_files_are_pinned(root: Path, home: Path) -> No
 
 
 @pytest.mark.requirement("hidden.held")
+def test_equally_long_paths_have_one_order_wherever_they_are_found(root: Path) -> None:
+    files = [HiddenFile(str(root / name), False, "a rule", "permissions.deny") for name in ("c", "a", "b")]
+    found = HiddenFiles(denied=tuple(files))
+    kept = restrictions(found, Rules(), [str(root)], ViewKind.WORKING, (), lifted=LiftedLimits(), is_asked=False)
+    assert kept.masked == tuple(str(root / name) for name in "abc")
+
+
+@pytest.mark.requirement("hidden.held")
 def test_a_rule_about_every_edit_makes_the_whole_workspace_read_only(root: Path, home: Path) -> None:
     deny, ask = rules_of(home, deny=("Edit",)), rules_of(home, ask=("Edit",))
     assert limits_for(root, deny, is_asked=True).read_only == (str(root),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -305,3 +306,10 @@ def test_only_a_rule_about_all_reading_forbids_all_reading(lists: dict[str, list
 @pytest.mark.requirement("rules.linear")
 def test_many_stars_take_no_time() -> None:
     assert not fits_wildcards("*a" * 5_000 + "*b", "a" * 100_000)
+
+
+@pytest.mark.requirement("rules.linear")
+def test_a_path_with_many_blanks_takes_no_time() -> None:
+    path, start = f"/{' ' * 50_000}x", process_time()
+    assert literal_path(path) == f"/{path}"
+    assert process_time() - start < 1
